@@ -1,0 +1,51 @@
+"""The neutral form every recorded trajectory is read into: sessions of calls with their text.
+
+A call holds the whole list of messages that was sent, as OpenAI chat messages. Message objects are
+shared between the calls of a session (never mutate one), so a session costs the memory of its text
+once. Each time and usage figure says whether it was recorded, derived or assumed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Message = Mapping[str, Any]  # an OpenAI chat message: role, content, tool_calls, tool_call_id, name
+Tool = Mapping[str, Any]  # an OpenAI tool definition
+
+
+class Origin(Enum):
+    RECORDED = "recorded"
+    DERIVED = "derived"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the engine of the recording reported; None is "not reported", never 0."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to a model. `time_s` counts from the session's first call."""
+
+    messages: tuple[Message, ...]
+    reply: Message | None
+    time_s: float | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True)
+class Session:
+    """One agent's run: its calls in order. `origins` names the origin of each field, by field name
+    ("messages", "reply", "tools", "time_s", "usage")."""
+
+    session_id: str
+    calls: tuple[Call, ...]
+    tools: tuple[Tool, ...] = ()
+    start_time_s: float | None = None  # Unix time of the first call
+    origins: Mapping[str, Origin] = field(default_factory=dict)

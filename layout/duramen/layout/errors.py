@@ -1,0 +1,49 @@
+"""Everything Duramen raises on purpose.
+
+DuramenError                one clear line for the user; the command line prints it and exits with 2
+├── LayoutError             a prompt cannot be laid out: bad segment, budget, block size
+│   ├── TokenizerError      tokenizer files missing, unreadable or of a kind that cannot be exact
+│   └── TemplateError       the chat template is invalid or refuses these messages
+├── TrajectoryError         a recorded file is of no known form, or broken (says file and line)
+├── ModelError              a model is unknown, cannot be fetched or is incomplete
+└── EngineError             the engine cannot start, died, or answered what it must not
+    └── RequestError        the engine refused one request (context overflow, bad field)
+
+An assertion that fails is a bug of ours, never a mistake of the caller's.
+"""
+
+
+class DuramenError(Exception):
+    """Root of the tree above."""
+
+
+class LayoutError(DuramenError):
+    pass
+
+
+class TokenizerError(LayoutError):
+    pass
+
+
+class TemplateError(LayoutError):
+    pass
+
+
+class TrajectoryError(DuramenError):
+    pass
+
+
+class ModelError(DuramenError):
+    pass
+
+
+class EngineError(DuramenError):
+    pass
+
+
+class RequestError(EngineError):
+    """One request was refused; `status` is the HTTP status the engine gave."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,94 @@
+"""What a prompt is made of: segments of text in zones, and the token spans they became.
+
+Tokens go out in ascending volatility: root, then trunk, then leaf, and inside a zone the slowest
+segment first. Whatever changes then invalidates only what stands behind it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from duramen.layout.errors import LayoutError
+
+
+class Zone(IntEnum):
+    """Where a segment lives; the value is its authority (0 is highest)."""
+
+    ROOT = 0
+    TRUNK = 1
+    LEAF = 2
+
+
+class Channel(Enum):
+    """What a segment is allowed to do: instruct (root), state (trunk), report (leaf)."""
+
+    DIRECTIVE = "directive"
+    ARTIFACT = "artifact"
+    OBSERVATION = "observation"
+
+
+CHANNEL_OF_ZONE = {
+    Zone.ROOT: Channel.DIRECTIVE,
+    Zone.TRUNK: Channel.ARTIFACT,
+    Zone.LEAF: Channel.OBSERVATION,
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of prompt text with its place. `volatility`: changes per call, 0 = never."""
+
+    text: str
+    zone: Zone
+    source: str
+    version: str | None = None
+    volatility: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.volatility < 0:
+            raise LayoutError(f"segment {self.source!r}: volatility {self.volatility} is negative")
+
+    @property
+    def channel(self) -> Channel:
+        return CHANNEL_OF_ZONE[self.zone]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens [start, end) of a prompt and where they came from.
+
+    `digest` identifies the exact text (or, for sampled tokens, the exact ids), so equal digests
+    mean equal content wherever they stand.
+    """
+
+    start: int
+    end: int
+    zone: Zone
+    source: str
+    digest: bytes
+    sampled: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids that are sent, and the spans that cover them without gap or overlap."""
+
+    token_ids: Sequence[int]
+    spans: tuple[Span, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        position = 0
+        for span in self.spans:
+            if span.start != position or span.end < span.start:
+                raise LayoutError(
+                    f"span {span.source!r} is [{span.start}, {span.end}), "
+                    f"but the previous one ended at {position}"
+                )
+            position = span.end
+        if position != len(self.token_ids):
+            raise LayoutError(f"spans cover {position} of {len(self.token_ids)} tokens")
