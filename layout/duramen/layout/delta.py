@@ -1,0 +1,150 @@
+"""What new messages add to a conversation's text, without rendering the conversation again.
+
+For a local template (see locality.py) the head and the last few messages stand for the whole
+history; any other template is rendered whole, where only the text is made again, not its ids.
+"""
+
+import datetime
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from duramen.layout.errors import TemplateError
+from duramen.layout.spans import data_extents
+from duramen.layout.template import ChatTemplate, Message
+from duramen.layout.tracked import Tracked
+
+HEAD, TAIL = 2, 3  # messages that stand for the history of a local template
+
+
+@dataclass(frozen=True)
+class Break:
+    """The template does not keep what it had rendered: the text changes at `character`."""
+
+    character: int  # in the rendered text before
+    before: str  # a few characters from there on
+    after: str
+
+
+@dataclass(frozen=True)
+class Delta:
+    """`text` follows what is frozen. Its first `num_closing` characters close the reply's turn;
+    its origins count from `shift` messages on: origin o is message o - 1 + shift. `rendered` is
+    what the template itself writes for the sampled reply, its turn's end left out."""
+
+    text: Tracked
+    num_closing: int
+    shift: int
+    broken: Break | None
+    rendered: str | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How sampled ids ended: `closer` is the control token's text they end with, if any."""
+
+    message: Message
+    closer: str | None
+    turn_ends: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class DeltaRenderer:
+    template: ChatTemplate
+    tools: Sequence[Mapping[str, Any]] = ()
+    now: datetime.datetime | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def full(self, messages: Sequence[Message], *, prompt: bool) -> Tracked:
+        """The whole conversation; `prompt` adds the generation prompt."""
+        return self.template.render(
+            messages,
+            tools=self.tools,
+            add_generation_prompt=prompt,
+            now=self.now,
+            arguments=self.arguments,
+        )
+
+    def after_reply(
+        self, history: Sequence[Message], reply: Reply, new: Sequence[Message]
+    ) -> Delta:
+        """Text behind a sampled reply: what closes its turn, then the `new` messages."""
+
+        def render(window: Sequence[Message], shift: int) -> Delta:
+            opened = self.full(window, prompt=True)
+            closed = self.full([*window, reply.message], prompt=False)
+            after = self.full([*window, reply.message, *new], prompt=True)
+            start = _boundary(after, closed, len(window) + 1)
+            broken = _break(opened, after)
+            floor = 0 if broken else len(opened)
+            data_end = max(floor, _data_end(after[:start], len(window) + 1))
+            tail = _rest_of_turn(after[data_end:start], reply)
+            rendered = None if broken else str(after[len(opened) : start - len(tail)])
+            return Delta(tail + after[start:], len(tail), shift, broken, rendered)
+
+        return self._windowed(render, history)
+
+    def after_history(self, history: Sequence[Message], new: Sequence[Message]) -> Delta:
+        """Text behind a prompt that ended in a generation prompt and got no sampled reply."""
+
+        def render(window: Sequence[Message], shift: int) -> Delta:
+            closed = self.full(window, prompt=False)
+            opened = self.full(window, prompt=True)
+            after = self.full([*window, *new], prompt=True)
+            broken = _break(opened, after)
+            start = len(opened) if broken is None else _boundary(after, closed, len(window))
+            if broken is not None:
+                start += _common(opened[len(closed) :], after[start:])
+            return Delta(after[start:], 0, shift, broken)
+
+        return self._windowed(render, history)
+
+    def _windowed(self, render: Any, history: Sequence[Message]) -> Delta:
+        if self.template.is_local and len(history) > HEAD + TAIL:
+            window = [*history[:HEAD], *history[-TAIL:]]
+            try:
+                delta: Delta = render(window, len(history) - len(window))
+            except TemplateError:
+                delta = render(history, 0)  # the shortened history may be one that it refuses
+            if delta.broken is None:
+                return delta
+        whole: Delta = render(history, 0)
+        return whole
+
+
+def _common(a: str, b: str) -> int:
+    return len(
+        os.path.commonprefix((str.__getitem__(a, slice(None)), str.__getitem__(b, slice(None))))
+    )
+
+
+def _break(before: Tracked, after: Tracked) -> Break | None:
+    if after.startswith(before):
+        return None
+    at = _common(before, after)
+    return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))
+
+
+def _boundary(after: Tracked, closed: Tracked, origin: int) -> int:
+    """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
+    if after.startswith(closed):
+        return len(closed)
+    end_in = [_data_end(text, origin) for text in (after, closed)]
+    return end_in[0] + _common(after[end_in[0] :], closed[end_in[1] :])
+
+
+def _data_end(text: Tracked, last_origin: int) -> int:
+    extents = data_extents(text)
+    return max((e for o, (_, e) in extents.items() if 0 < o <= last_origin), default=0)
+
+
+def _rest_of_turn(tail: Tracked, reply: Reply) -> Tracked:
+    """The part of `tail`, which follows a reply's data, that the model has not sampled."""
+    if reply.closer is not None and reply.closer in tail:
+        return tail[tail.index(reply.closer) + len(reply.closer) :]
+    found = [(tail.rindex(end), end) for end in reply.turn_ends if end in tail]
+    if not found:
+        return tail
+    start, end = max(found)
+    return tail[start + len(end) if reply.closer is not None else start :]

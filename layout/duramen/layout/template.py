@@ -1,0 +1,122 @@
+"""A model's chat template: messages in, text with origins out.
+
+`is_local` is the proof that makes delta rendering possible: it holds when a message's text depends
+on nothing but that message, the first one and its direct neighbours. Then the text that new
+messages add can be rendered from a short window instead of the whole conversation.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from duramen.layout.errors import TemplateError
+from duramen.layout.jinja import TrackedEnvironment
+from duramen.layout.locality import why_not_local
+from duramen.layout.tokenizer import read_json, special_strings
+from duramen.layout.tracked import OTHER, TOOLS, Tracked
+
+Message = Mapping[str, Any]
+
+
+def with_origin(value: Any, origin: int) -> Any:
+    """A deep copy of JSON-like `value` whose strings (keys too) are data of `origin`."""
+    if isinstance(value, str):
+        return Tracked.data(str(value), origin)
+    if isinstance(value, Mapping):
+        return {with_origin(k, origin): with_origin(v, origin) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_origin(item, origin) for item in value]
+    return value
+
+
+class ChatTemplate:
+    """`specials`: bos_token, eos_token ... as the template may name them; they count as its text."""
+
+    def __init__(self, source: str, specials: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self.specials = dict(specials or {})
+        environment = TrackedEnvironment()
+        try:
+            self._template = environment.from_string(source)
+            tree = environment.parse(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(f"chat template, line {error.lineno}: {error.message}") from None
+        self.not_local_because = why_not_local(tree)
+
+    @property
+    def is_local(self) -> bool:
+        return self.not_local_because is None
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        now: datetime.datetime | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Tracked:
+        """The text of the conversation; characters of message i have origin i + 1.
+
+        `now` is what `strftime_now` shows. Raises TemplateError when the template refuses the
+        messages, with its own reason.
+        """
+
+        def strftime_now(format: str) -> str:
+            if now is None:
+                raise TemplateError("the chat template asks for the time: give `now`")
+            return now.strftime(format)
+
+        variables = {
+            **self.specials,
+            "messages": [with_origin(m, i + 1) for i, m in enumerate(messages)],
+            "tools": with_origin(tools, TOOLS) if tools else None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            "strftime_now": strftime_now,
+            **with_origin(dict(arguments or {}), OTHER),
+        }
+        try:
+            text = self._template.render(variables)
+        except TemplateError:
+            raise
+        except Exception as error:  # a template can fail in any way Python can
+            raise TemplateError(f"the chat template refuses these messages: {error}") from None
+        assert isinstance(text, Tracked)
+        return text
+
+
+def load_template(directory: Path, file: Path | None = None, *, has_tools: bool = False) -> str:
+    """Source of the chat template: `file`, else the model folder's own.
+
+    A folder with several named ones gives "tool_use" when there are tools, else "default".
+    Raises TemplateError if there is none.
+    """
+    path = file if file is not None else directory / "chat_template.jinja"
+    if file is not None or path.exists():
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"chat template {path} cannot be read: {error}") from None
+    found = read_json(directory / "tokenizer_config.json", required=False).get("chat_template")
+    if isinstance(found, list):
+        named = {entry["name"]: entry["template"] for entry in found}
+        found = named.get("tool_use") if has_tools else None
+        found = found or named.get("default")
+    if not isinstance(found, str):
+        raise TemplateError(f"{directory} holds no chat template: name one with --chat-template")
+    return found
+
+
+def load_chat_template(
+    directory: Path, file: Path | None = None, *, has_tools: bool = False
+) -> ChatTemplate:
+    """The template of a model folder (or `file`), with the folder's BOS and EOS strings."""
+    config = read_json(directory / "tokenizer_config.json", required=False)
+    return ChatTemplate(
+        load_template(directory, file, has_tools=has_tools), special_strings(config)
+    )

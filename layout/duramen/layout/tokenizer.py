@@ -1,0 +1,344 @@
+"""A model's tokenizer from its files alone, with control tokens out of the reach of data.
+
+`tokenizers` encodes the ordinary text; the control tokens are taken out of it and matched here,
+only in text that the template wrote. Everywhere else their spelling is plain text. The ids equal
+those of transformers and vLLM as long as data spells no control token; where it does, ours differ
+on purpose and `Encoded.plain` says which spelling stayed plain.
+"""
+
+import copy
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tokenizers
+
+from duramen.layout.errors import TokenizerError
+from duramen.layout.segment_cache import SegmentCache
+from duramen.layout.tracked import TEMPLATE, Tracked
+
+SPECIAL_KEYS = (
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+)  # fmt: skip
+
+# transformers 5 rebuilds these classes with a normalizer even where tokenizer.json has none.
+CLASS_NORMALIZERS = {"Qwen2Tokenizer": {"type": "NFC"}, "Qwen2TokenizerFast": {"type": "NFC"}}
+
+# Spellings that models are trained to treat as structure, whether or not their tokenizer file
+# marks them special: <|...|> and its full-width twin, sequence ends, thinking and tool markers.
+_MARKER = re.compile(
+    r"<[|｜].*[|｜]>|</?(?:s|bos|eos|pad|unk|mask)>"
+    r"|[<\[(]/?\|?/?[\w:｜▁ -]*(?:think|tool|function|call|inst|system|assistant|user|turn|image|audio|video)"
+    r"[\w:｜▁ -]*\|?[>\])]",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """An entry of tokenizer.json's added_tokens; the flags mean what they mean there."""
+
+    id: int
+    content: str
+    special: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """Ids of one stretch between control tokens (or of one control token), and its characters."""
+
+    start: int
+    end: int
+    token_ids: Sequence[int]
+    control: bool
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """`sections` cover the text in order; `plain` are control spellings in data kept as text."""
+
+    sections: tuple[Section, ...]
+    plain: tuple[str, ...] = ()
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token_id for section in self.sections for token_id in section.token_ids]
+
+
+def is_control(token: AddedToken, template: str, special_strings: Iterable[str]) -> bool:
+    """Whether the token is structure that data must never reach (the definition, in one place).
+
+    It is, if the file calls it special, if it is a BOS/EOS-like string of the configuration, or if
+    it has the shape of a marker; and if the template spells it, unless it is made of letters,
+    digits or blanks alone (some vocabularies add single letters).
+    """
+    if token.special or token.content in special_strings or _MARKER.fullmatch(token.content):
+        return True
+    looks_like_text = all(c.isalnum() or c.isspace() or c in "▁Ġ" for c in token.content)
+    return not looks_like_text and token.content in template
+
+
+@dataclass
+class Tokenizer:
+    """Encodes rendered text. `template`: source of the chat template, which spells control tokens.
+
+    `spec`: parsed tokenizer.json; `config`: parsed tokenizer_config.json.
+    """
+
+    spec: dict[str, Any]
+    config: dict[str, Any]
+    template: str = ""
+    cache: SegmentCache = field(default_factory=SegmentCache)
+
+    @classmethod
+    def load(cls, directory: Path, template: str = "") -> "Tokenizer":
+        """Read tokenizer.json and tokenizer_config.json. Raises TokenizerError, naming the file."""
+        config = read_json(directory / "tokenizer_config.json", required=False)
+        return cls(read_json(directory / "tokenizer.json"), config, template)
+
+    def __post_init__(self) -> None:
+        model = self.spec.get("model") or {}
+        if self.spec.get("normalizer") is None:
+            normalizer = CLASS_NORMALIZERS.get(str(self.config.get("tokenizer_class")))
+            self.spec = {**self.spec, "normalizer": normalizer}
+        if model.get("dropout"):
+            raise TokenizerError("tokenizer.json sets BPE dropout: its ids are random, not exact")
+        self.special_strings = special_strings(self.config)
+        self.added = added_tokens(self.spec, self.config)
+        values = list(self.special_strings.values())
+        self.control = {t.content: t for t in self.added if is_control(t, self.template, values)}
+        self.control_ids = frozenset(t.id for t in self.control.values())
+        self.ordinary = [t for t in self.added if t.content not in self.control]
+        self._any_control = _longest_first(self.control)
+        unknown = model.get("unk_token")
+        self._may_appear = {t.id for t in self.added if t.content == unknown}
+
+    @cached_property
+    def full(self) -> tokenizers.Tokenizer:
+        """The tokenizer as published, control tokens included; for decoding."""
+        return _build(self.spec)
+
+    @cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        return _build(_without(self.spec, self.control))
+
+    @cached_property
+    def _plain_inner(self) -> tokenizers.Tokenizer:
+        """As `_plain`, for text that does not stand at the start of the prompt."""
+        inner = _without(self.spec, self.control)
+        return _build(inner) if _drop_first_prefix(inner.get("pre_tokenizer")) else self._plain
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        eos = self.special_strings.get("eos_token")
+        return frozenset(t.id for t in self.added if t.content == eos)
+
+    @cached_property
+    def num_ids(self) -> int:
+        return self.full.get_vocab_size(with_added_tokens=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self.full.decode(list(token_ids), skip_special_tokens=False)
+
+    def token_prefix(self, token_ids: list[int], text: str) -> list[int]:
+        """The longest head of `token_ids` that spells a beginning of `text`."""
+        low, high = 0, len(token_ids)
+        while low < high:  # a head that ends within a character decodes to a replacement sign
+            middle = (low + high + 1) // 2
+            if text.startswith(self.decode(token_ids[:middle]).rstrip("\ufffd")):
+                low = middle
+            else:
+                high = middle - 1
+        while low and not text.startswith(self.decode(token_ids[:low])):
+            low -= 1
+        return token_ids[:low]
+
+    def token_text(self, token_id: int) -> str:
+        """The token as its vocabulary spells it, for messages."""
+        return self.full.id_to_token(token_id) or f"<unknown id {token_id}>"
+
+    def encode_text(self, text: str, *, at_start: bool = False) -> Sequence[int]:
+        """Ids of ordinary text that stands between control tokens; never a control id.
+
+        `at_start`: the text is the first of the prompt (SentencePiece prefixes a space there).
+        """
+        if not text:
+            return ()
+        return self.cache.get(text, at_start, self._encode_plain)
+
+    def token_starts(self, text: str, *, at_start: bool = False) -> list[int]:
+        """Character at which each token of encode_text(text) starts."""
+        encoder = self._plain if at_start else self._plain_inner
+        return [start for start, _ in encoder.encode(text, add_special_tokens=False).offsets]
+
+    def _encode_plain(self, text: str, at_start: bool) -> list[int]:
+        encoder = self._plain if at_start else self._plain_inner
+        encoding = encoder.encode(text, add_special_tokens=False)
+        token_ids: list[int] = encoding.ids
+        for token_id, (start, end) in zip(token_ids, encoding.offsets, strict=True):
+            if (
+                token_id in self.control_ids
+                and token_id not in self._may_appear
+                and end - start > 1
+            ):
+                # The model's own vocabulary spells it (Unigram does): break it in two.
+                middle = start + (end - start) // 2
+                head = self._encode_plain(text[:middle], at_start)
+                return head + self._encode_plain(text[middle:], False)
+        return token_ids
+
+    def encode(self, text: Tracked, *, at_start: bool = True) -> Encoded:
+        """Encode rendered text; control tokens count only where the template wrote them."""
+        sections: list[Section] = []
+        plain: list[str] = []
+        position = 0
+        for start, end, token in self.controls(text, plain):
+            if start > position:
+                sections.append(self._section(text, position, start, at_start))
+            sections.append(Section(start, end, (token.id,), True))
+            position = end
+        if position < len(text):
+            sections.append(self._section(text, position, len(text), at_start))
+        return Encoded(tuple(sections), tuple(plain))
+
+    def _section(self, text: Tracked, start: int, end: int, at_start: bool) -> Section:
+        ids = self.encode_text(
+            str.__getitem__(text, slice(start, end)), at_start=at_start and start == 0
+        )
+        return Section(start, end, ids, False)
+
+    def controls(
+        self, text: Tracked, plain: list[str] | None = None
+    ) -> list[tuple[int, int, AddedToken]]:
+        """[start, end) of each control token in rendered text, blanks that it swallows included.
+
+        Spellings that are (partly) data are appended to `plain`.
+        """
+        if self._any_control is None:
+            return []
+        own = template_intervals(text)
+        found: list[tuple[int, int, AddedToken]] = []
+        interval = position = 0
+        while match := self._any_control.search(text, position):
+            start, end = match.span()
+            while interval < len(own) and own[interval][1] < end:
+                interval += 1
+            inside = interval < len(own) and own[interval][0] <= start
+            token = self.control[str(match[0])]
+            if inside and _stands_alone(token, text, start, end):
+                floor = found[-1][1] if found else 0
+                while token.lstrip and start > floor and text[start - 1].isspace():
+                    start -= 1
+                while token.rstrip and end < len(text) and text[end].isspace():
+                    end += 1
+                found.append((start, end, token))
+                position = end
+                continue
+            if not inside and plain is not None:
+                plain.append(token.content)
+            position = start + 1
+        return found
+
+
+def template_intervals(text: Tracked) -> list[tuple[int, int]]:
+    """[start, end) of each stretch that the template wrote, in order."""
+    intervals = []
+    position = 0
+    for length, origin in text.runs:
+        if origin == TEMPLATE:
+            intervals.append((position, position + length))
+        position += length
+    return intervals
+
+
+def read_json(path: Path, *, required: bool = True) -> dict[str, Any]:
+    """The JSON object in a tokenizer's file. Raises TokenizerError, naming the file."""
+    try:
+        value = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise TokenizerError(
+            f"{path} is missing: give the folder that holds the model's tokenizer files"
+        ) from None
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def special_strings(config: dict[str, Any]) -> dict[str, str]:
+    """bos_token, eos_token and the like as strings: what a template is given by name."""
+    named = {}
+    for key in SPECIAL_KEYS:
+        value = config.get(key)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            named[key] = value
+    return named
+
+
+def added_tokens(spec: dict[str, Any], config: dict[str, Any]) -> list[AddedToken]:
+    """The added tokens of tokenizer.json. A token is special if either file says so."""
+    decoder = config.get("added_tokens_decoder") or {}
+    tokens = []
+    for entry in spec.get("added_tokens") or []:
+        flags = {
+            k: bool(entry.get(k))
+            for k in ("special", "lstrip", "rstrip", "single_word", "normalized")
+        }
+        flags["special"] |= bool(decoder.get(str(entry["id"]), {}).get("special"))
+        tokens.append(AddedToken(id=entry["id"], content=entry["content"], **flags))
+    return tokens
+
+
+def _longest_first(contents: Iterable[str]) -> re.Pattern[str] | None:
+    alternatives = sorted((c for c in contents if c), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, alternatives))) if alternatives else None
+
+
+def _stands_alone(token: AddedToken, text: str, start: int, end: int) -> bool:
+    if not token.single_word:
+        return True
+    before, after = text[start - 1 : start], text[end : end + 1]
+    return not re.match(r"\w", before) and not re.match(r"\w", after)
+
+
+def _without(spec: dict[str, Any], control: dict[str, AddedToken]) -> dict[str, Any]:
+    """A copy of tokenizer.json that does not know the control tokens."""
+    kept = [e for e in spec.get("added_tokens") or [] if e["content"] not in control]
+    return {
+        **spec,
+        "added_tokens": kept,
+        "pre_tokenizer": copy.deepcopy(spec.get("pre_tokenizer")),
+        "post_processor": None,
+    }
+
+
+def _drop_first_prefix(pre_tokenizer: Any) -> bool:
+    """Set Metaspace's "first" to "never", in place; whether there was one."""
+    if not isinstance(pre_tokenizer, dict):
+        return False
+    if pre_tokenizer.get("type") == "Metaspace" and pre_tokenizer.get("prepend_scheme") == "first":
+        pre_tokenizer["prepend_scheme"] = "never"
+        return True
+    return any([_drop_first_prefix(part) for part in pre_tokenizer.get("pretokenizers") or []])
+
+
+def _build(spec: dict[str, Any]) -> tokenizers.Tokenizer:
+    try:
+        built = tokenizers.Tokenizer.from_str(msgspec.json.encode(spec).decode())
+    except Exception as error:  # tokenizers raises bare Exception
+        raise TokenizerError(f"tokenizer.json is not understood: {error}") from None
+    built.no_truncation()
+    built.no_padding()
+    return built
