@@ -5,9 +5,9 @@ history; any other template is rendered whole, where only the text is made again
 """
 
 import datetime
-import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any
 
 from duramen.layout.errors import TemplateError
@@ -95,7 +95,7 @@ class DeltaRenderer:
             broken = _break(opened, after)
             start = len(opened) if broken is None else _boundary(after, closed, len(window))
             if broken is not None:
-                start += _common(opened[len(closed) :], after[start:])
+                start += common_text(opened[len(closed) :], after[start:])
             return Delta(after[start:], 0, shift, broken)
 
         return self._windowed(render, history)
@@ -113,16 +113,16 @@ class DeltaRenderer:
         return whole
 
 
-def _common(a: str, b: str) -> int:
-    return len(
-        os.path.commonprefix((str.__getitem__(a, slice(None)), str.__getitem__(b, slice(None))))
-    )
+def common_text(a: str, b: str) -> int:
+    """Length of the longest common beginning."""
+    plain = [str.__getitem__(text, slice(None)) for text in (a, b)]
+    return len(commonprefix(plain))  # noqa: RUF071
 
 
 def _break(before: Tracked, after: Tracked) -> Break | None:
     if after.startswith(before):
         return None
-    at = _common(before, after)
+    at = common_text(before, after)
     return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))
 
 
@@ -131,7 +131,7 @@ def _boundary(after: Tracked, closed: Tracked, origin: int) -> int:
     if after.startswith(closed):
         return len(closed)
     end_in = [_data_end(text, origin) for text in (after, closed)]
-    return end_in[0] + _common(after[end_in[0] :], closed[end_in[1] :])
+    return end_in[0] + common_text(after[end_in[0] :], closed[end_in[1] :])
 
 
 def _data_end(text: Tracked, last_origin: int) -> int:

@@ -8,6 +8,7 @@ alone on purpose; how many ids differ from the canonical ones is counted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from duramen.layout.blocks import common_prefix
 from duramen.layout.seams import SeamProver
@@ -69,12 +70,8 @@ class Encoder:
         at_start: bool,
     ) -> None:
         bounds = [section.start, *cuts, section.end]
-        pieces = [
-            str.__getitem__(text, slice(a, b)) for a, b in zip(bounds, bounds[1:], strict=False)
-        ]
-        unproven = sum(
-            not self.prover.is_proven(a, b) for a, b in zip(pieces, pieces[1:], strict=False)
-        )
+        pieces = [str.__getitem__(text, slice(a, b)) for a, b in pairwise(bounds)]
+        unproven = sum(not self.prover.is_proven(a, b) for a, b in pairwise(pieces))
         if unproven and not self.independent:
             result.num_unproven += unproven
             starts = self.prover.tokenizer.token_starts("".join(pieces), at_start=at_start)

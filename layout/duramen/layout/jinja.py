@@ -105,7 +105,7 @@ def _keeping(name: str) -> Callable[..., Any]:
 
 class TrackedEnvironment(ImmutableSandboxedEnvironment):
     code_generator_class = _Generator
-    concat = staticmethod(concat)  # type: ignore[assignment]
+    concat = staticmethod(concat)
     intercepted_binops = frozenset(["%"])
 
     def __init__(self) -> None:

@@ -42,7 +42,8 @@ class _Scan:
         if self._is_allowed(node, inside):
             return
         if isinstance(node, nodes.For):
-            return self._visit_for(node, inside)
+            self._visit_for(node, inside)
+            return
         if isinstance(node, nodes.Macro | nodes.CallBlock):
             inside = None
         self._check(node, inside)
@@ -59,9 +60,8 @@ class _Scan:
         else:
             self.num_loops += 1
             self.message_loop = loop
-        for child in [loop.test, *loop.body]:
-            if child is not None:
-                self.visit(child, loop)
+        for child in loop.body if loop.test is None else [loop.test, *loop.body]:
+            self.visit(child, loop)
         if self.message_loop is loop:
             self.message_loop = None
         for child in loop.else_:
@@ -110,12 +110,13 @@ class _Scan:
         return isinstance(node, nodes.Name) and node.name in self.aliases
 
     def _is_loop(self, node: nodes.Node, inside: nodes.For | None) -> bool:
-        is_name = isinstance(node, nodes.Name) and node.name == "loop"
-        return is_name and inside is not None and inside is self.message_loop
+        here = inside is not None and inside is self.message_loop
+        return here and isinstance(node, nodes.Name) and node.name == "loop"
 
     def _is_position(self, node: nodes.Node, inside: nodes.For | None) -> bool:
-        is_index = isinstance(node, nodes.Getattr) and node.attr in ("index", "index0")
-        return is_index and self._is_loop(node.node, inside)
+        if isinstance(node, nodes.Getattr) and node.attr in ("index", "index0"):
+            return self._is_loop(node.node, inside)
+        return False
 
     def _is_neighbour(self, node: nodes.Node, inside: nodes.For | None) -> bool:
         """loop.index0 or loop.index, at most one off."""

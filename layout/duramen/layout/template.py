@@ -6,7 +6,6 @@ messages add can be rendered from a short window instead of the whole conversati
 """
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def with_origin(value: Any, origin: int) -> Any:
 
 
 class ChatTemplate:
-    """`specials`: bos_token, eos_token ... as the template may name them; they count as its text."""
+    """`specials`: bos_token, eos_token ... as the template may name them; they are its own text."""
 
     def __init__(self, source: str, specials: Mapping[str, str] | None = None) -> None:
         self.source = source

@@ -32,10 +32,12 @@ CLASS_NORMALIZERS = {"Qwen2Tokenizer": {"type": "NFC"}, "Qwen2TokenizerFast": {"
 # marks them special: <|...|> and its full-width twin, sequence ends, thinking and tool markers.
 _MARKER = re.compile(
     r"<[|｜].*[|｜]>|</?(?:s|bos|eos|pad|unk|mask)>"
-    r"|[<\[(]/?\|?/?[\w:｜▁ -]*(?:think|tool|function|call|inst|system|assistant|user|turn|image|audio|video)"
-    r"[\w:｜▁ -]*\|?[>\])]",
+    r"|[<\[(]/?\|?/?[\w:｜▁ -]*(?:think|tool|function|call|inst|system"
+    r"|assistant|user|turn|image|audio|video)[\w:｜▁ -]*\|?[>\])]",
     re.IGNORECASE,
 )
+
+_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Tokenizer:
         self.ordinary = [t for t in self.added if t.content not in self.control]
         self._any_control = _longest_first(self.control)
         unknown = model.get("unk_token")
-        self._may_appear = {t.id for t in self.added if t.content == unknown}
+        self._forbidden = self.control_ids - {t.id for t in self.added if t.content == unknown}
 
     @cached_property
     def full(self) -> tokenizers.Tokenizer:
@@ -184,11 +186,7 @@ class Tokenizer:
         encoding = encoder.encode(text, add_special_tokens=False)
         token_ids: list[int] = encoding.ids
         for token_id, (start, end) in zip(token_ids, encoding.offsets, strict=True):
-            if (
-                token_id in self.control_ids
-                and token_id not in self._may_appear
-                and end - start > 1
-            ):
+            if token_id in self._forbidden and end - start > 1:
                 # The model's own vocabulary spells it (Unigram does): break it in two.
                 middle = start + (end - start) // 2
                 head = self._encode_plain(text[:middle], at_start)
@@ -331,7 +329,8 @@ def _drop_first_prefix(pre_tokenizer: Any) -> bool:
     if pre_tokenizer.get("type") == "Metaspace" and pre_tokenizer.get("prepend_scheme") == "first":
         pre_tokenizer["prepend_scheme"] = "never"
         return True
-    return any([_drop_first_prefix(part) for part in pre_tokenizer.get("pretokenizers") or []])
+    dropped = [_drop_first_prefix(part) for part in pre_tokenizer.get("pretokenizers") or []]
+    return any(dropped)
 
 
 def _build(spec: dict[str, Any]) -> tokenizers.Tokenizer:

@@ -118,7 +118,7 @@ class Tracked(str):
     def __rmod__(self, template: str) -> "Tracked":
         return percent_format(template, self)
 
-    def __iter__(self) -> "Iterator[Tracked]":  # type: ignore[override]
+    def __iter__(self) -> "Iterator[Tracked]":
         for i in range(len(self)):
             yield self._cut(i, i + 1)
 
@@ -187,7 +187,7 @@ class Tracked(str):
         a, b, c = self._between(list(str.rpartition(self, sep)), 0)
         return a, b, c
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> "Tracked":  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> "Tracked":
         if old:
             return tracked_str(new).join(self.split(old, count))
         return self._whole(str.replace(self, old, new, count), new)
@@ -199,10 +199,10 @@ class Tracked(str):
         return concat(pieces)
 
     def format(self, *args: Any, **kwargs: Any) -> "Tracked":
-        return brace_format(self, args, kwargs)
+        return brace_format(self, args, kwargs, string.Formatter().get_field)
 
     def format_map(self, mapping: Any) -> "Tracked":
-        return brace_format(self, (), mapping)
+        return brace_format(self, (), mapping, string.Formatter().get_field)
 
     def lower(self) -> "Tracked":
         return self._remapped(str.lower(self))
@@ -272,11 +272,14 @@ def percent_format(template: str, values: Any) -> Tracked:
     return joined if joined == plain else Tracked.data(plain, origin_of([template, values]))
 
 
+_CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "a": ascii, "s": str}
+
+
 def brace_format(
     template: str,
     args: tuple[Any, ...],
     kwargs: Any,
-    get_field: Callable[..., Any] = string.Formatter().get_field,
+    get_field: Callable[..., Any],
 ) -> Tracked:
     """template.format(*args, **kwargs), with each field keeping its origin.
 
@@ -293,7 +296,7 @@ def brace_format(
         if name == "" or name[0] in ".[":
             name, automatic = f"{automatic}{name}", automatic + 1
         value, _ = get_field(name, args, kwargs)
-        shown = {"r": repr, "a": ascii, "s": str, None: lambda v: v}[conversion](value)
+        shown = _CONVERSIONS[conversion](value) if conversion else value
         spec = brace_format(spec or "", args, kwargs, get_field) if spec else ""
         if isinstance(shown, Tracked) and not spec:
             pieces.append(shown)

@@ -6,13 +6,12 @@ differently, the ids stay and the deviation is named.
 """
 
 import datetime
-import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from duramen.layout.blocks import common_prefix
-from duramen.layout.delta import Break, Delta, DeltaRenderer, Reply
+from duramen.layout.delta import Break, Delta, DeltaRenderer, Reply, common_text
 from duramen.layout.encode import Encoder
 from duramen.layout.errors import LayoutError
 from duramen.layout.seams import SeamProver
@@ -168,7 +167,7 @@ class Transcript:
         said = self.tokenizer.decode(self._sampled)
         if said == rendered:
             return
-        common = len(os.path.commonprefix((said, rendered)))
+        common = common_text(said, rendered)
         token = len(self.token_ids) - len(self._sampled)
         token += len(self.tokenizer.token_prefix(self._sampled, said[:common]))
         cause = (
