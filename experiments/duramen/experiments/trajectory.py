@@ -31,21 +31,33 @@ class Usage:
 
 @dataclass(frozen=True)
 class Call:
-    """One request to a model. `time_s` counts from the session's first call."""
+    """One request to a model. `time_s` counts from the session's first call.
+
+    `tools` is None where the session's own tools were sent, else what this call sent instead:
+    other tools, or the same ones with their keys in another order.
+    """
 
     messages: tuple[Message, ...]
     reply: Message | None
     time_s: float | None = None
     usage: Usage = Usage()
+    tools: tuple[Tool, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Session:
-    """One agent's run: its calls in order. `origins` names the origin of each field, by field name
-    ("messages", "reply", "tools", "time_s", "usage")."""
+    """One agent's run: its calls in order, none for a run that failed before its first call.
+
+    `origins` names the origin of each field, by field name ("messages", "reply", "tools", "time_s",
+    "usage", "start_time_s"); the least certain one where calls differ. A field that the recording
+    does not bear has no entry.
+    """
 
     session_id: str
     calls: tuple[Call, ...]
     tools: tuple[Tool, ...] = ()
     start_time_s: float | None = None  # Unix time of the first call
     origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def tools_of(self, call: Call) -> tuple[Tool, ...]:
+        return self.tools if call.tools is None else call.tools

@@ -1,0 +1,220 @@
+"""Replays a trace through a cache model, one request after another.
+
+Two kinds of trace. Mooncake's hold hash ids of blocks (importers.mooncake). Token traces have
+{"token_ids": [...], "output_ids": [...]} on each line, the outputs optional. Three semantics:
+
+trace   A request hits the leading run of its blocks that are present, a partial last one with the
+        tokens it has, and recomputes nothing of them. Then all its blocks are present. The least
+        recently used ones leave, the tail of a request first. Outputs are not inserted.
+vllm    serving.kv.cache: full blocks, last token recomputed, one of the blocks is the null block.
+radix   serving.kv.radix: token by token, so it needs token ids. A block is a page.
+
+A request that the pool cannot hold is skipped, counted, and in neither part of a rate.
+"""
+
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, islice, repeat, takewhile
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from duramen.experiments.importers.documents import Document, read_documents
+from duramen.experiments.importers.mooncake import UNIT_TOKENS, HashedRequest, read_mooncake
+from duramen.layout.blocks import ROOT, block_hashes
+from duramen.layout.errors import LayoutError, TrajectoryError
+from duramen.serving.kv.cache import BlockCache
+from duramen.serving.kv.radix import RadixCache
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+
+
+class Semantics(Enum):
+    TRACE = "trace"
+    VLLM = "vllm"
+    RADIX = "radix"
+
+
+# tokens per block of a token trace: the defaults of vLLM (on GPUs) and SGLang
+USUAL_UNIT = {Semantics.TRACE: 16, Semantics.VLLM: 16, Semantics.RADIX: 1}
+
+
+class TokenRequest(msgspec.Struct, frozen=True):
+    """One line of a token trace."""
+
+    token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)]
+    output_ids: list[TokenId] = []
+
+
+class BlockRequest(NamedTuple):
+    """A prompt as the keys of its blocks, a partial last one included.
+
+    `computed_keys` are those of the full blocks of all that was computed when the request ended:
+    the prompt and `num_decoded_tokens`, every output but the last. Where outputs bear no ids, the
+    prompt's keys.
+    """
+
+    keys: Sequence[Hashable]
+    num_tokens: int
+    computed_keys: Sequence[Hashable]
+    num_decoded_tokens: int
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Sums over the requests that were served; `num_skipped` were not."""
+
+    semantics: Semantics
+    unit_tokens: int
+    capacity_blocks: int | None  # None is infinite
+    num_requests: int
+    num_skipped: int
+    num_blocks: int
+    hit_blocks: int
+    prompt_tokens: int
+    cached_tokens: int
+    elapsed_s: float  # of the replay; reading and hashing come before
+
+    @property
+    def block_hit_rate(self) -> float | None:
+        return self.hit_blocks / self.num_blocks if self.num_blocks else None
+
+    @property
+    def token_hit_rate(self) -> float | None:
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+def simulate(
+    path: Path, semantics: Semantics, capacity_blocks: int | None, unit: int | None = None
+) -> Simulation:
+    """Read the trace at `path` and replay it. `unit`: tokens per block, None = the usual one.
+
+    Raises TrajectoryError where the file is no such trace, or bears no token ids for `radix`;
+    LayoutError where capacity or unit make no sense.
+    """
+    if min(1 if unit is None else unit, 1 if capacity_blocks is None else capacity_blocks) < 1:
+        raise LayoutError(f"unit {unit} and capacity {capacity_blocks} must be at least 1")
+    hashed, tokens = read_trace(path, unit)
+    if hashed and semantics is Semantics.RADIX:
+        raise TrajectoryError(
+            f"{path} holds hash ids of blocks, but radix matches token by token: "
+            "use --semantics trace or vllm, or a trace with token_ids"
+        )
+    unit = unit or (UNIT_TOKENS if hashed else USUAL_UNIT[semantics])
+    requests = [*map(hashed_blocks, hashed), *(token_blocks(request, unit) for request in tokens)]
+    hits: list[int | None]
+    started = time.perf_counter()
+    match semantics:
+        case Semantics.TRACE:
+            hits = [*replay_trace(requests, unit, capacity_blocks)]
+        case Semantics.VLLM:
+            hits = [*replay_vllm(requests, unit, capacity_blocks)]
+        case Semantics.RADIX:
+            hits = [*replay_radix(tokens, unit, capacity_blocks)]
+    elapsed_s = time.perf_counter() - started
+    served = [
+        (hit, request.num_tokens)
+        for hit, request in zip(hits, requests, strict=True)
+        if hit is not None
+    ]
+    return Simulation(
+        semantics=semantics,
+        unit_tokens=unit,
+        capacity_blocks=capacity_blocks,
+        num_requests=len(requests),
+        num_skipped=len(requests) - len(served),
+        num_blocks=sum(-(-num_tokens // unit) for _, num_tokens in served),
+        hit_blocks=sum(-(-hit // unit) for hit, _ in served),
+        prompt_tokens=sum(num_tokens for _, num_tokens in served),
+        cached_tokens=sum(hit for hit, _ in served),
+        elapsed_s=elapsed_s,
+    )
+
+
+def read_trace(
+    path: Path, unit: int | None
+) -> tuple[Sequence[HashedRequest], Sequence[TokenRequest]]:
+    """The requests of a trace, as the kind it is of; there are none of the other kind."""
+    documents = read_documents(path)
+    first = next(documents)
+    documents = chain([first], documents)
+    keys = first.value.keys() if isinstance(first.value, dict) else ()
+    if "hash_ids" in keys:
+        return [*read_mooncake(documents, unit or UNIT_TOKENS)], ()
+    if "token_ids" in keys:
+        return (), [*map(_token_request, documents)]
+    raise TrajectoryError(
+        f"{first.where}: unknown form; expected a Mooncake trace (hash_ids) or a token trace "
+        "(token_ids)"
+    )
+
+
+def _token_request(document: Document) -> TokenRequest:
+    try:
+        return msgspec.convert(document.value, TokenRequest)
+    except msgspec.ValidationError as error:
+        raise TrajectoryError(f"{document.where}: no line of a token trace: {error}") from error
+
+
+def hashed_blocks(request: HashedRequest) -> BlockRequest:
+    return BlockRequest(request.hash_ids, request.num_tokens, request.hash_ids, 0)
+
+
+def token_blocks(request: TokenRequest, unit: int) -> BlockRequest:
+    prompt, decoded = request.token_ids, request.output_ids[:-1]
+    computed_keys = [*block_hashes(prompt + decoded, unit)]
+    num_full = len(prompt) // unit
+    keys = computed_keys[:num_full]
+    if tail := prompt[num_full * unit :]:
+        keys += block_hashes(tail, len(tail), parent=keys[-1] if keys else ROOT)
+    return BlockRequest(keys, len(prompt), computed_keys, len(decoded))
+
+
+def replay_trace(
+    requests: Sequence[BlockRequest], unit: int, capacity: int | None
+) -> Iterator[int]:
+    """Yield the hit tokens of each request.
+
+    A key is as recent as the last request that had it, so touching is one batch update.
+    """
+    last_request: dict[Hashable, int] = {}
+    leaving = _least_recent(requests, last_request)
+    for number, request in enumerate(requests):
+        num_hits = len([*takewhile(last_request.__contains__, request.keys)])
+        last_request.update(zip(request.keys, repeat(number)))
+        if capacity is not None and len(last_request) > capacity:
+            for key in islice(leaving, len(last_request) - capacity):
+                del last_request[key]
+        yield min(num_hits * unit, request.num_tokens)
+
+
+def _least_recent(
+    requests: Sequence[BlockRequest], last_request: Mapping[Hashable, int]
+) -> Iterator[Hashable]:
+    """Follow the replay from behind and yield the keys that no later request has touched so far."""
+    number_of = last_request.get
+    for number, request in enumerate(requests):
+        for key in reversed(request.keys):
+            if number_of(key) == number:
+                yield key
+
+
+def replay_vllm(
+    requests: Sequence[BlockRequest], unit: int, capacity: int | None
+) -> Iterator[int | None]:
+    """Yield the hit tokens of each request, None where the pool cannot hold it."""
+    cache = BlockCache(capacity, unit)
+    for request in requests:
+        yield cache.serve(request.computed_keys, request.num_tokens, request.num_decoded_tokens)
+
+
+def replay_radix(
+    requests: Sequence[TokenRequest], unit: int, capacity: int | None
+) -> Iterator[int | None]:
+    """Yield the hit tokens of each request, None where the pool cannot hold it."""
+    tree = RadixCache(None if capacity is None else capacity * unit, unit)
+    for request in requests:
+        yield tree.serve(request.token_ids, request.output_ids)
