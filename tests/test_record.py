@@ -61,6 +61,14 @@ def test_demo_prompts_fit_the_demo_model(demo, capsys):
         assert 2_000 < len(tokenizer.encode(last).ids) <= 3_500
 
 
+def test_demo_sessions_follow_one_another(demo):
+    starts = sorted(
+        (s.start_time_s, s.start_time_s + s.calls[-1].time_s) for s in demo if s.start_time_s
+    )
+    assert len(starts) == len(demo)
+    assert all(end < start for (_, end), (start, _) in zip(starts, starts[1:], strict=False))
+
+
 def test_demo_says_what_is_real(demo):
     for session in demo:
         assert session.origins == {
@@ -68,7 +76,7 @@ def test_demo_says_what_is_real(demo):
             "tools": Origin.RECORDED,
             "reply": Origin.ASSUMED,
             "time_s": Origin.ASSUMED,
-            "start_time_s": Origin.RECORDED,
+            "start_time_s": Origin.ASSUMED,
         }
 
 
@@ -100,7 +108,8 @@ def test_scenario_still_fits_the_code(scenario, tmp_path):
 
 
 def test_a_session_can_be_recorded_again(tmp_path, demo):
-    path = record(span_gap.SCENARIO, checkout=REPO, out_dir=tmp_path / "out")
+    path, end_s = record(span_gap.SCENARIO, REPO, tmp_path / "out", start_s=1000.0)
+    assert end_s > 1000.0
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["span-gap.jsonl"]
     [again] = read_sessions([path])
     [before] = [session for session in demo if session.session_id == "span-gap"]
@@ -119,7 +128,7 @@ def test_a_session_can_be_recorded_again(tmp_path, demo):
 
 def test_recording_needs_the_root_of_the_repo(tmp_path):
     with pytest.raises(TrajectoryError, match=r"holds no pyproject\.toml"):
-        record(span_gap.SCENARIO, checkout=tmp_path, out_dir=tmp_path / "out")
+        record(span_gap.SCENARIO, tmp_path, tmp_path / "out", start_s=0.0)
     assert not (tmp_path / "out").exists()
 
 

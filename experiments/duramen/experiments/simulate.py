@@ -65,26 +65,48 @@ class BlockRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """Sums over the requests that were served; `num_skipped` were not."""
+    """What each request hit. Sums and rates are over those that were served."""
 
     semantics: Semantics
     unit_tokens: int
     capacity_blocks: int | None  # None is infinite
-    num_requests: int
-    num_skipped: int
-    num_blocks: int
-    hit_blocks: int
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_sizes: Sequence[int]  # tokens, by request
+    hit_sizes: Sequence[int | None]  # tokens, by request; None was skipped
     elapsed_s: float  # of the replay; reading and hashing come before
 
     @property
+    def num_requests(self) -> int:
+        return len(self.prompt_sizes)
+
+    @property
+    def num_skipped(self) -> int:
+        return sum(hit is None for hit in self.hit_sizes)
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(-(-size // self.unit_tokens) for size in self._served_sizes)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(self._served_sizes)
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(hit for hit in self.hit_sizes if hit is not None)
+
+    @property
     def block_hit_rate(self) -> float | None:
-        return self.hit_blocks / self.num_blocks if self.num_blocks else None
+        hit_blocks = sum(-(-hit // self.unit_tokens) for hit in self.hit_sizes if hit is not None)
+        return hit_blocks / self.num_blocks if self.num_blocks else None
 
     @property
     def token_hit_rate(self) -> float | None:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    @property
+    def _served_sizes(self) -> list[int]:
+        sizes = zip(self.prompt_sizes, self.hit_sizes, strict=True)
+        return [size for size, hit in sizes if hit is not None]
 
 
 def simulate(
@@ -95,43 +117,27 @@ def simulate(
     Raises TrajectoryError where the file is no such trace, or bears no token ids for `radix`;
     LayoutError where capacity or unit make no sense.
     """
-    if min(1 if unit is None else unit, 1 if capacity_blocks is None else capacity_blocks) < 1:
+    if min(1 if size is None else size for size in (unit, capacity_blocks)) < 1:
         raise LayoutError(f"unit {unit} and capacity {capacity_blocks} must be at least 1")
     hashed, tokens = read_trace(path, unit)
-    if hashed and semantics is Semantics.RADIX:
-        raise TrajectoryError(
-            f"{path} holds hash ids of blocks, but radix matches token by token: "
-            "use --semantics trace or vllm, or a trace with token_ids"
-        )
     unit = unit or (UNIT_TOKENS if hashed else USUAL_UNIT[semantics])
-    requests = [*map(hashed_blocks, hashed), *(token_blocks(request, unit) for request in tokens)]
-    hits: list[int | None]
+    replay: Iterator[int | None]
+    if semantics is Semantics.RADIX:
+        if hashed:
+            raise TrajectoryError(
+                f"{path} holds hash ids of blocks, but radix matches token by token: "
+                "use --semantics trace or vllm, or a trace with token_ids"
+            )
+        replay = replay_radix(tokens, unit, capacity_blocks)
+    else:
+        blocks = [*map(hashed_blocks, hashed), *(token_blocks(request, unit) for request in tokens)]
+        replay_blocks = replay_trace if semantics is Semantics.TRACE else replay_vllm
+        replay = replay_blocks(blocks, unit, capacity_blocks)
     started = time.perf_counter()
-    match semantics:
-        case Semantics.TRACE:
-            hits = [*replay_trace(requests, unit, capacity_blocks)]
-        case Semantics.VLLM:
-            hits = [*replay_vllm(requests, unit, capacity_blocks)]
-        case Semantics.RADIX:
-            hits = [*replay_radix(tokens, unit, capacity_blocks)]
+    hits = [*replay]
     elapsed_s = time.perf_counter() - started
-    served = [
-        (hit, request.num_tokens)
-        for hit, request in zip(hits, requests, strict=True)
-        if hit is not None
-    ]
-    return Simulation(
-        semantics=semantics,
-        unit_tokens=unit,
-        capacity_blocks=capacity_blocks,
-        num_requests=len(requests),
-        num_skipped=len(requests) - len(served),
-        num_blocks=sum(-(-num_tokens // unit) for _, num_tokens in served),
-        hit_blocks=sum(-(-hit // unit) for hit, _ in served),
-        prompt_tokens=sum(num_tokens for _, num_tokens in served),
-        cached_tokens=sum(hit for hit, _ in served),
-        elapsed_s=elapsed_s,
-    )
+    sizes = [request.num_tokens for request in hashed] or [len(r.token_ids) for r in tokens]
+    return Simulation(semantics, unit, capacity_blocks, sizes, hits, elapsed_s)
 
 
 def read_trace(
@@ -198,8 +204,9 @@ def _least_recent(
     number_of = last_request.get
     for number, request in enumerate(requests):
         for key in reversed(request.keys):
-            if number_of(key) == number:
-                yield key
+            if number_of(key) != number:
+                break  # keys chain: who touched this one touched all before it
+            yield key
 
 
 def replay_vllm(

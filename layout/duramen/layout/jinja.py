@@ -25,7 +25,6 @@ from duramen.layout.tracked import (
     concat,
     origin_of,
     percent_format,
-    runs_of,
     tracked_str,
 )
 
@@ -74,7 +73,13 @@ def _tojson(
         separators=separators,
         sort_keys=sort_keys,
     )
-    return Tracked.data(text, origin_of(value))
+    return Tracked.data(text, origin_of([value, indent, separators]))
+
+
+def _format(value: Any, *args: Any, **kwargs: Any) -> Tracked:
+    if args and kwargs:
+        raise jinja2.TemplateError("`format` takes positional or named values, not both")
+    return percent_format(tracked_str(value), kwargs or args)
 
 
 @jinja2.pass_environment
@@ -86,21 +91,31 @@ def _join(
     return tracked_str(d).join(tracked_str(item) for item in value)
 
 
+# Filters that return values which they were given, and filters that do to a Tracked string only
+# what Tracked keeps exact.
+_PASSING = frozenset(["attr", "d", "default", "first", "last", "max", "min", "random"])
+_EXACT = frozenset(["capitalize", "lower", "replace", "reverse", "trim", "truncate", "upper"])
+
+
 def _keeping(name: str) -> Callable[..., Any]:
     """The built-in filter, except that text it makes from data stays data."""
     original = FILTERS[name]
+    if name in _PASSING:
+        return original
 
     @functools.wraps(original)
     def keeping(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if not isinstance(result, str) or isinstance(result, Tracked):
+        result = original(*map(_own, args), **{key: _own(kwargs[key]) for key in kwargs})
+        if not isinstance(result, str) or (name in _EXACT and isinstance(result, Tracked)):
             return result
-        source = next((a for a in args if isinstance(a, str)), None)
-        if source is not None and len(source) == len(result):
-            return Tracked(str(result), runs_of(source))
-        return Tracked.data(str(result), origin_of([*args, *kwargs.values()]))
+        given = [a for a in (*args, *kwargs.values()) if not isinstance(a, _CONTEXTS)]
+        return Tracked.data(str(result), origin_of(given))
 
     return keeping
+
+
+# What Jinja itself passes to a filter.
+_CONTEXTS = (jinja2.Environment, jinja2.runtime.Context, nodes.EvalContext)
 
 
 class TrackedEnvironment(ImmutableSandboxedEnvironment):
@@ -113,8 +128,14 @@ class TrackedEnvironment(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
         self.filters.update({name: _keeping(name) for name in FILTERS})
-        self.filters.update(tojson=_tojson, join=_join, string=tracked_str, safe=tracked_str)
+        self.filters.update(tojson=_tojson, join=_join, format=_format)
+        self.filters.update(string=tracked_str, safe=tracked_str)
         self.globals["raise_exception"] = _refuse
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Bytes know no origin, so text must not become bytes."""
+        encodes = isinstance(obj, str) and attr == "encode"
+        return not encodes and super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         return super().getattr(_own(obj), attribute)
@@ -143,4 +164,4 @@ class TrackedEnvironment(ImmutableSandboxedEnvironment):
 
 def _own(obj: Any) -> Any:
     """Literals of the template become Tracked, so that their methods keep the origin of data."""
-    return tracked_str(obj) if type(obj) is str else obj
+    return tracked_str(obj) if isinstance(obj, str) else obj

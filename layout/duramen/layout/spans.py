@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from duramen.layout.template import Message
 from duramen.layout.tokenizer import AddedToken
-from duramen.layout.tracked import Tracked
+from duramen.layout.tracked import TOOLS, Tracked
 
 Control = tuple[int, int, AddedToken]  # [start, end) and the token
 
@@ -76,7 +76,20 @@ def message_cuts(
         previous_end = extent[1]
     if previous_end <= generation_start < len(text):
         cuts.append(Cut(generation_start, "generation prompt", None))
-    return cuts
+    return _with_tools(cuts, extents.get(TOOLS))
+
+
+def _with_tools(cuts: list[Cut], extent: tuple[int, int] | None) -> list[Cut]:
+    """The tool definitions are a segment of their own, inside the message that they stand in."""
+    if extent is None or not cuts or extent[0] <= cuts[0].start:
+        return cuts
+    around = [cut for cut in cuts if cut.start < extent[0]][-1]
+    inside = [cut for cut in cuts if extent[0] <= cut.start <= extent[1]]
+    if inside:
+        return cuts  # mixed with messages: they have no place of their own
+    tools = Cut(extent[0], "tools", around.message)
+    rest = Cut(extent[1], f"{around.source} end", around.message)
+    return sorted([*cuts, tools, rest], key=lambda cut: cut.start)
 
 
 def _opening(controls: Sequence[Control], after: int, before: int) -> int:

@@ -150,6 +150,17 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return self.full.decode(list(token_ids), skip_special_tokens=False)
 
+    def split_closer(
+        self, token_ids: Sequence[int], turn_end_ids: frozenset[int] = frozenset()
+    ) -> tuple[list[int], str | None]:
+        """Sampled ids without the control token that ends them, and that token's text if any.
+
+        `turn_end_ids`: the engine's EOS ids, beside the tokenizer's control tokens.
+        """
+        if token_ids and token_ids[-1] in self.control_ids | turn_end_ids:
+            return list(token_ids[:-1]), self.token_text(token_ids[-1])
+        return list(token_ids), None
+
     def token_prefix(self, token_ids: list[int], text: str) -> list[int]:
         """The longest head of `token_ids` that spells a beginning of `text`."""
         low, high = 0, len(token_ids)

@@ -18,22 +18,29 @@ OTHER = -2  # data that is neither a message nor a tool: documents, template arg
 
 Run = tuple[int, int]  # (number of characters, origin)
 
+_BARE = (str, int, float, bool)  # types whose values carry no origin: the template's own
+
 
 def origin_of(value: Any) -> int:
-    """Origin of the first data in `value` (containers searched); TEMPLATE if there is none."""
+    """Origin of the first data in `value` (containers searched); TEMPLATE if there is none.
+
+    What cannot be searched (views, namespaces, strings of other libraries) counts as OTHER.
+    """
     if isinstance(value, Tracked):
         return next((origin for _, origin in value.runs if origin != TEMPLATE), TEMPLATE)
+    if value is None or type(value) in _BARE:
+        return TEMPLATE
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, (list, tuple)):
         return next((o for o in map(origin_of, value) if o != TEMPLATE), TEMPLATE)
-    return TEMPLATE
+    return OTHER
 
 
 def runs_of(text: str) -> tuple[Run, ...]:
     if isinstance(text, Tracked):
         return text.runs
-    return ((len(text), TEMPLATE),) if text else ()
+    return ((len(text), origin_of(text)),) if text else ()
 
 
 def tracked_str(value: Any) -> "Tracked":
@@ -193,6 +200,8 @@ class Tracked(str):
         return self._whole(str.replace(self, old, new, count), new)
 
     def join(self, parts: Iterable[str]) -> "Tracked":
+        parts = list(parts)
+        str.join(self, parts)  # raises what Python raises
         pieces: list[str] = []
         for part in parts:
             pieces += (self, part) if pieces else (part,)
@@ -223,7 +232,8 @@ class Tracked(str):
         return self._remapped(str.swapcase(self))
 
     def translate(self, table: Any) -> "Tracked":
-        return self._whole(str.translate(self, table))
+        # A table may hold characters as numbers, which know no origin.
+        return Tracked.data(str.translate(self, table), origin_of([self, table]) or OTHER)
 
     def center(self, width: SupportsIndex, fillchar: str = " ") -> "Tracked":
         return self._whole(str.center(self, width, fillchar), fillchar)
@@ -301,5 +311,5 @@ def brace_format(
         if isinstance(shown, Tracked) and not spec:
             pieces.append(shown)
         else:
-            pieces.append(Tracked.data(format(shown, spec), origin_of(value) or whole))
+            pieces.append(Tracked.data(format(shown, spec), origin_of([value, spec]) or whole))
     return concat(pieces)

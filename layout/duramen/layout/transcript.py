@@ -102,10 +102,8 @@ class Transcript:
         seen = ""
         if stop is not None:
             kept, seen = self._without_stop(kept, stop)
-        closer = None
-        if kept and kept[-1] in self.tokenizer.control_ids | self.turn_end_ids:
-            closer = self.tokenizer.token_text(kept[-1])
-        text = self.tokenizer.decode(kept[:-1] if closer else kept)
+        body, closer = self.tokenizer.split_closer(kept, self.turn_end_ids)
+        text = self.tokenizer.decode(body)
         source = f"message {len(self.messages)} (assistant) text"
         tail = list(self.tokenizer.encode_text(seen)) if seen else []
         self._sampled = [*kept, *tail]

@@ -5,7 +5,7 @@ segment first. Whatever changes then invalidates only what stands behind it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 from duramen.layout.errors import LayoutError
@@ -92,3 +92,17 @@ class Prompt:
             position = span.end
         if position != len(self.token_ids):
             raise LayoutError(f"spans cover {position} of {len(self.token_ids)} tokens")
+
+
+def cut_front(prompt: Prompt, num_tokens: int) -> Prompt:
+    """The last `num_tokens` of a prompt, as engines truncate. What was cut is noted."""
+    shift = len(prompt.token_ids) - num_tokens
+    if shift <= 0:
+        return prompt
+    spans = tuple(
+        replace(span, start=max(span.start - shift, 0), end=span.end - shift)
+        for span in prompt.spans
+        if span.end > shift
+    )
+    note = "the first tokens of the prompt were cut off to fit the model"
+    return Prompt(prompt.token_ids[shift:], spans, (*prompt.notes, note))

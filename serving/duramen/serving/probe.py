@@ -116,6 +116,13 @@ def cpu_name() -> str:
     return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
+def device_name() -> str:
+    """The GPUs, or the CPU and its cores, for results."""
+    if gpus := find_gpus():
+        return ", ".join(gpu.name for gpu in gpus)
+    return f"{cpu_name()}, {os.cpu_count()} cores"
+
+
 def _cpuinfo() -> dict[str, str]:
     """What Linux says of the first CPU; empty elsewhere."""
     file = Path("/proc/cpuinfo")

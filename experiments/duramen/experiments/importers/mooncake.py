@@ -8,6 +8,7 @@ partial. Outputs bear no ids. The file does not say how long a block is; Mooncak
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 import msgspec
@@ -41,7 +42,9 @@ class _Line(msgspec.Struct):
 def read_mooncake(
     documents: Iterator[Document], unit: int = UNIT_TOKENS
 ) -> Iterator[HashedRequest]:
-    """Yield the requests in file order. Raises TrajectoryError at the line that is not one."""
+    """Yield the requests in file order. Raises TrajectoryError at the line that is not one, or
+    whose ids do not chain as those before did."""
+    id_before: dict[int | None, int | None] = {}
     for where, value in documents:
         try:
             line = msgspec.convert(value, _Line)
@@ -53,10 +56,12 @@ def read_mooncake(
                 f"{where}: {line.input_length} tokens are {num_blocks} blocks of {unit}, but there "
                 f"are {len(line.hash_ids)} hash_ids; say how long a block is with --unit"
             )
-        if len(set(line.hash_ids)) != num_blocks:
-            raise TrajectoryError(
-                f"{where}: a hash id stands twice; ids of blocks with all before them never repeat"
-            )
+        for before, hash_id in pairwise([None, *line.hash_ids]):
+            if id_before.setdefault(hash_id, before) != before:
+                raise TrajectoryError(
+                    f"{where}: hash id {hash_id} comes after {before} here and after "
+                    f"{id_before[hash_id]} elsewhere, but an id stands for all before it, too"
+                )
         yield HashedRequest(
             line.hash_ids, line.input_length, line.output_length, line.timestamp / 1000
         )

@@ -4,6 +4,7 @@ Needs pytest (extra `dev`): the sessions run it. Writes one JSONL file per scena
 """
 
 import sys
+import time
 from pathlib import Path
 
 from duramen.experiments.record.agent import record
@@ -16,8 +17,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m duramen.experiments.record OUT_DIR", file=sys.stderr)
         return 2
     try:
+        next_start_s = time.time()
         for scenario in SCENARIOS:
-            path = record(scenario, checkout=Path.cwd(), out_dir=Path(arguments[0]))
+            path, next_start_s = record(scenario, Path.cwd(), Path(arguments[0]), next_start_s)
             print(path)
     except DuramenError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -3,7 +3,8 @@
 One line per call: session_id, timestamp, model, messages, tools, response, timing, origins. The
 tools run for real, and their outputs and times (`timing.tools_s`) are real. The agent's turns are
 written by hand, no model sampled them: the reply counts as assumed, and so does the time it would
-have taken (`timing.model_s`). A call's timestamp is the real start plus both.
+have taken (`timing.model_s`). A call's timestamp is the session's start plus both; a session
+starts where the one before it ended, since none could have run beside it.
 """
 
 import os
@@ -34,12 +35,12 @@ Rules:
 that it works."""
 MODEL_BASE_S = 0.6  # assumed: a first token after 0.6 s, then 60 characters a second
 MODEL_CHARS_PER_S = 60.0
-ORIGINS = {"reply": "assumed", "time_s": "assumed", "start_time_s": "recorded"}
+ORIGINS = {"reply": "assumed", "time_s": "assumed", "start_time_s": "assumed"}
 
 
-def record(scenario: Scenario, checkout: Path, out_dir: Path) -> Path:
-    """Play `scenario` on a copy of `checkout`; return the file that was written, whole or not at
-    all. Raises TrajectoryError if the checkout does not fit the scenario or the recording would
+def record(scenario: Scenario, checkout: Path, out_dir: Path, start_s: float) -> tuple[Path, float]:
+    """Play `scenario` on a copy of `checkout` from Unix time `start_s` on; return the file that was
+    written, whole or not at all, and when the session ended. Raises TrajectoryError if the checkout does not fit the scenario or the recording would
     show where it was made."""
     if not (checkout / "pyproject.toml").is_file():
         raise TrajectoryError(f"{checkout} holds no pyproject.toml: run this in the repo's root")
@@ -50,25 +51,25 @@ def record(scenario: Scenario, checkout: Path, out_dir: Path) -> Path:
             skip = shutil.ignore_patterns("__pycache__", "*.jsonl", "record")
             shutil.copytree(checkout / source, root / source, ignore=skip)
         scenario.seed(root)
-        lines = play(scenario, root)
+        lines, end_s = play(scenario, root, start_s)
     data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     check_anonymous(data.decode(), root)
     out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / f"{scenario.name}.jsonl"
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(data)
-    return unfinished.replace(path)
+    return unfinished.replace(path), end_s
 
 
-def play(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
-    """The lines of the session; `root` is edited on the way."""
+def play(scenario: Scenario, root: Path, start_s: float) -> tuple[list[dict[str, Any]], float]:
+    """The lines of the session and when it ended; `root` is edited on the way."""
     tools = Tools(root)
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": scenario.task},
     ]
     lines = []
-    timestamp = time.time()
+    timestamp = start_s
     for index, turn in enumerate(scenario.turns):
         reply = _reply(turn, root, f"{scenario.name}-{index}")
         model_s = MODEL_BASE_S + len(msgspec.json.encode(reply)) / MODEL_CHARS_PER_S
@@ -91,7 +92,7 @@ def play(scenario: Scenario, root: Path) -> list[dict[str, Any]]:
         lines.append(line)
         messages += [reply, *results]
         timestamp += model_s + tools_s
-    return lines
+    return lines, timestamp
 
 
 def _reply(turn: Turn, root: Path, call_id: str) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""What a replay adds up, per layout, and its form in JSON."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from duramen.experiments.target import Outcome
+from duramen.experiments.trajectory import Session
+from duramen.layout.blocks import common_prefix, reusable_tokens
+from duramen.layout.bounds import Bounds, ContentIndex
+from duramen.layout.zones import Prompt
+from duramen.serving.kv.radix import RadixCache
+
+
+@dataclass(frozen=True)
+class PrefixBreak:
+    """A call whose prompt leaves what the session had sent and sampled before, at `token`.
+
+    `lost_tokens` had been computed and stand behind the break; `source` is where it happened.
+    """
+
+    session: str
+    call: int
+    token: int
+    lost_tokens: int
+    source: str
+
+
+@dataclass
+class Accounts:
+    """One layout's sums. `predicted` and `delivered` are None once a call did not report them."""
+
+    unit_tokens: int
+    num_sessions: int = 0
+    num_calls: int = 0
+    num_skipped: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    content: int = 0
+    token: int = 0
+    unit: int = 0
+    predicted: int | None = 0
+    delivered: int | None = 0
+    mismatches: Counter[str] = field(default_factory=Counter)
+    breaks: list[PrefixBreak] = field(default_factory=list)
+    deviations: list[dict[str, Any]] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    ttft_s: list[float] = field(default_factory=list)
+    itl_s: list[float] = field(default_factory=list)
+    makespan_s: float | None = None
+    _content: ContentIndex = field(default_factory=ContentIndex)
+    _sent: RadixCache = field(default_factory=RadixCache)
+    _last: dict[str, list[int]] = field(default_factory=dict)
+
+    def sending(self, session: Session, call: int, prompt: Prompt) -> Bounds:
+        """Bounds of a prompt that is about to be sent; notes where it breaks the prefix."""
+        name = session.session_id
+        lcp = self._sent.insert(prompt.token_ids)
+        content = self._content.num_known(name, prompt, lcp)
+        bounds = Bounds(
+            num_tokens=len(prompt.token_ids),
+            content=content,
+            token=lcp,
+            unit=reusable_tokens(lcp, len(prompt.token_ids), self.unit_tokens),
+        )
+        before = self._last.get(name, [])
+        kept = common_prefix(before, prompt.token_ids)
+        if kept < len(before):
+            source = next((s.source for s in prompt.spans if s.start <= kept < s.end), "end")
+            self.breaks.append(PrefixBreak(name, call, kept, content - lcp, source))
+        return bounds
+
+    def finished(
+        self,
+        session: Session,
+        prompt: Prompt,
+        bounds: Bounds,
+        outcome: Outcome,
+        reply_digest: bytes | None,
+    ) -> None:
+        """`reply_digest` is None where the reply does not become part of the conversation."""
+        sent = list(prompt.token_ids)
+        sampled = [*sent, *outcome.token_ids]
+        self._sent.insert(sampled)
+        self._content.add(session.session_id, prompt, reply_digest)
+        self._last[session.session_id] = sent if reply_digest is None else sampled
+        self.num_calls += 1
+        self.prompt_tokens += bounds.num_tokens
+        self.content += bounds.content
+        self.token += bounds.token
+        self.unit += bounds.unit
+        self.predicted = _plus(self.predicted, outcome.predicted_tokens)
+        self.delivered = _plus(self.delivered, outcome.cached_tokens)
+        if outcome.mismatch is not None:
+            self.mismatches[outcome.mismatch] += 1
+        if outcome.ttft_s is not None:
+            self.ttft_s.append(outcome.ttft_s)
+        self.itl_s += outcome.itl_s
+
+    @property
+    def uncached_tokens(self) -> int | None:
+        return None if self.delivered is None else self.prompt_tokens - self.delivered
+
+    @property
+    def hit_rate(self) -> float | None:
+        if self.delivered is None or not self.prompt_tokens:
+            return None
+        return self.delivered / self.prompt_tokens
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "num_sessions": self.num_sessions,
+            "num_calls": self.num_calls,
+            "num_skipped": dict(self.num_skipped),
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.delivered,
+            "uncached_tokens": self.uncached_tokens,
+            "min_uncached_tokens": self.prompt_tokens - self.content,
+            "hit_rate": self.hit_rate,
+            "bounds": {
+                "content": self.content,
+                "token": self.token,
+                "unit": self.unit,
+                "predicted": self.predicted,
+                "delivered": self.delivered,
+            },
+            "prediction_mismatches": dict(self.mismatches),
+            "breaks": [vars(found) for found in self.breaks],
+            "deviations": self.deviations,
+            "notes": dict(self.notes),
+            "ttft_s": percentiles(self.ttft_s),
+            "itl_s": percentiles(self.itl_s),
+            "makespan_s": self.makespan_s,
+        }
+
+
+def _plus(total: int | None, value: int | None) -> int | None:
+    """None means "not reported", which no sum can hide."""
+    return None if total is None or value is None else total + value
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    """p50, p95 and p99 by the nearest rank; None where there is no value."""
+    ordered = sorted(values)
+    ranks = {"p50": 50, "p95": 95, "p99": 99}
+    return {
+        name: ordered[-(-len(ordered) * rank // 100) - 1] if ordered else None
+        for name, rank in ranks.items()
+    }

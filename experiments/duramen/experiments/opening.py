@@ -1,0 +1,110 @@
+"""Opens what a replay runs on: the cache model, a vLLM of ours, or one that runs already."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from duramen.experiments.layouts import Model
+from duramen.experiments.target import LiveTarget, ModelTarget, Target
+from duramen.layout.errors import EngineError, ModelError
+from duramen.layout.template import load_chat_template
+from duramen.layout.tokenizer import Tokenizer, read_json
+from duramen.serving.vllm.engine import attach, eos_token_ids, launch
+from duramen.serving.vllm.launch import VllmConfig, default_block_size
+from duramen.serving.vllm.protocol import Sampling
+
+DEFAULT_UNIT = 16  # vLLM's block size on GPUs
+
+
+@dataclass(frozen=True)
+class Opening:
+    """`model_dir` is None with an `upstream`. `unit` and `kv_tokens` None: the engine's own choice,
+    in the cache model 16 and infinite."""
+
+    tokenizer_dir: Path
+    model_dir: Path | None
+    chat_template: Path | None
+    upstream: str | None
+    port: int | None
+    unit: int | None
+    kv_tokens: int | None
+    sampling: Sampling
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`facts`: engine, model and unit_tokens, as results name them."""
+
+    target: Target
+    facts: dict[str, Any]
+
+
+def load_model(tokenizer_dir: Path, chat_template: Path | None) -> Model:
+    """Tokenizer, template and EOS ids of a model folder. Raises LayoutError if files are amiss."""
+    if not tokenizer_dir.is_dir():
+        raise ModelError(f"{tokenizer_dir} is no folder: name the one with the model's files")
+    template = load_chat_template(tokenizer_dir, chat_template)
+    tokenizer = Tokenizer.load(tokenizer_dir, template.source)
+    return Model(tokenizer, template, frozenset(eos_token_ids(tokenizer_dir)))
+
+
+def open_model(opening: Opening) -> Opened:
+    """The cache model; its context is the model's own where the folder says it."""
+    unit = opening.unit or DEFAULT_UNIT
+    target = ModelTarget(opening.kv_tokens, unit, context_tokens(opening.tokenizer_dir))
+    facts = {"engine": "cache model of vLLM 0.32", "model": opening.tokenizer_dir.name}
+    return Opened(target, facts | {"unit_tokens": unit})
+
+
+@asynccontextmanager
+async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncIterator[Opened]:
+    """A running engine; one that we started is gone afterwards. Raises EngineError."""
+    salt = ""
+    if opening.upstream is not None:
+        engine = await attach(opening.upstream)
+        salt = f"duramen-{uuid.uuid4().hex[:12]}"
+    else:
+        engine = await launch(_config(opening), progress)
+    try:
+        info = engine.info
+        if opening.unit not in (None, info.unit_tokens):
+            raise EngineError(
+                f"the engine matches in units of {info.unit_tokens} tokens, not of {opening.unit}"
+            )
+        target = LiveTarget(engine, opening.sampling, serial=opening.concurrency == 1, salt=salt)
+        facts = {"engine": f"{info.name} {info.version}", "model": info.model}
+        yield Opened(target, facts | {"unit_tokens": info.unit_tokens})
+    finally:
+        await engine.close()
+
+
+def _config(opening: Opening) -> VllmConfig:
+    assert opening.model_dir is not None
+    config = VllmConfig(
+        opening.model_dir,
+        port=opening.port,
+        block_size=opening.unit,
+        chat_template=opening.chat_template,
+    )
+    if opening.kv_tokens is None:
+        return config
+    unit = opening.unit or default_block_size()
+    num_blocks = opening.kv_tokens // unit
+    limits = [num_blocks * unit, context_tokens(opening.tokenizer_dir)]
+    return replace(
+        config,
+        block_size=unit,
+        num_kv_blocks=num_blocks + 1,  # vLLM never uses its null block
+        max_model_len=min(limit for limit in limits if limit is not None),
+    )
+
+
+def context_tokens(model_dir: Path) -> int | None:
+    """What the model's configuration says of its context; None if it says nothing."""
+    config = read_json(model_dir / "config.json", required=False)
+    context = config.get("max_position_embeddings")
+    return context if isinstance(context, int) else None

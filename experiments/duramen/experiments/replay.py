@@ -1,0 +1,144 @@
+"""Sends recorded sessions through a target, one layout after another, and accounts for each call.
+
+Closed loop: a session's next call is sent when its last one has answered; `concurrency` sessions
+run at once. Between layouts nothing stays cached.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from duramen.experiments.accounts import Accounts
+from duramen.experiments.history import History, Turn
+from duramen.experiments.layouts import Conversation, LayoutName, Model, begin
+from duramen.experiments.target import Outcome, Target
+from duramen.experiments.trajectory import Call, Message, Session
+from duramen.layout.errors import LayoutError, TemplateError
+from duramen.layout.segment_cache import text_digest
+from duramen.layout.zones import Prompt, cut_front
+
+Progress = Callable[[LayoutName, Accounts], None]
+Place = tuple[int, Call, Turn]  # index of a call in its session, the call, and how it is sent
+
+
+class Overflow(Enum):
+    """What becomes of a call that is longer than the model's context."""
+
+    SKIP = "skip"
+    TRUNCATE = "truncate"  # the newest tokens stay
+    FAIL = "fail"
+
+
+@dataclass
+class Replay:
+    """`live_replies`: the model's own replies go into the conversation, else the recorded ones.
+
+    `accounts` fills as calls finish and stays valid when a run is cut short.
+    """
+
+    sessions: Sequence[Session]
+    model: Model
+    target: Target
+    live_replies: bool = False
+    overflow: Overflow = Overflow.SKIP
+    concurrency: int = 1
+    progress: Progress = lambda layout, accounts: None
+    accounts: dict[LayoutName, Accounts] = field(default_factory=dict)
+
+    async def run(self, layouts: Sequence[LayoutName]) -> None:
+        for layout in layouts:
+            await self.target.begin_layout(layout.value)
+            self.accounts[layout] = Accounts(self.target.unit_tokens)
+            started_s = time.perf_counter()
+            try:
+                await self._run_layout(layout)
+            finally:
+                self.accounts[layout].makespan_s = time.perf_counter() - started_s
+
+    async def _run_layout(self, layout: LayoutName) -> None:
+        waiting = iter(self.sessions)
+
+        async def worker() -> None:
+            for session in waiting:
+                await self._run_session(layout, session)
+
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(self.concurrency, len(self.sessions))):
+                    workers.create_task(worker())
+        except BaseExceptionGroup as group:  # the others were cancelled when the first one failed
+            raise group.exceptions[0] from None
+
+    async def _run_session(self, layout: LayoutName, session: Session) -> None:
+        accounts = self.accounts[layout]
+        conversation = begin(layout, self.model, session)
+        history = History(session, live=self.live_replies)
+        for index, (call, turn) in enumerate(zip(session.calls, history.turns(), strict=True)):
+            prompt = self._prompt(accounts, conversation, (index, call, turn), session)
+            if prompt is not None:
+                outcome = await self._send(accounts, session, (index, call, turn), prompt)
+                if self._keeps_reply:
+                    history.replied(call, outcome.message)
+                    conversation.sampled(outcome.token_ids, outcome.message)
+            self.progress(layout, accounts)
+        accounts.num_sessions += 1
+        accounts.deviations += [
+            {"session": session.session_id, **vars(found)} for found in conversation.deviations
+        ]
+
+    @property
+    def _keeps_reply(self) -> bool:
+        """Whether what the target sampled is what the conversation goes on with."""
+        return self.live_replies or self.target.samples_the_record
+
+    def _prompt(
+        self, accounts: Accounts, conversation: Conversation, place: Place, session: Session
+    ) -> Prompt | None:
+        """The call's prompt; None, and counted, where it cannot be sent."""
+        index, call, turn = place
+        try:
+            prompt = conversation.prompt(turn, call, index)
+        except TemplateError as error:
+            accounts.num_skipped["refused_by_template"] += 1
+            accounts.notes[str(error)] += 1
+            return None
+        limit = self.target.max_model_len
+        if limit is None or len(prompt.token_ids) < limit:
+            return prompt
+        if self.overflow is Overflow.FAIL:
+            raise LayoutError(
+                f"session {session.session_id}, call {index}: {len(prompt.token_ids)} tokens leave "
+                f"no room in the context of {limit}; --overflow skip goes on without such calls"
+            )
+        if self.overflow is Overflow.TRUNCATE:
+            return cut_front(prompt, limit - 1)
+        accounts.num_skipped["longer_than_context"] += 1
+        return None
+
+    async def _send(
+        self,
+        accounts: Accounts,
+        session: Session,
+        place: Place,
+        prompt: Prompt,
+    ) -> Outcome:
+        index, call, turn = place
+
+        def recorded() -> tuple[Sequence[int], Message]:
+            if call.reply is None:
+                return (), {"role": "assistant", "content": ""}
+            return self.model.recorded_reply(session, turn, call.reply), call.reply
+
+        bounds = accounts.sending(session, index, prompt)
+        accounts.notes.update(prompt.notes)
+        outcome = await self.target.run(prompt.token_ids, turn.tools, recorded)
+        digest = self._spoken(outcome.token_ids) if self._keeps_reply else None
+        accounts.finished(session, prompt, bounds, outcome, digest)
+        return outcome
+
+    def _spoken(self, token_ids: Sequence[int]) -> bytes:
+        tokenizer = self.model.tokenizer
+        body, _ = tokenizer.split_closer(token_ids, self.model.turn_end_ids)
+        return text_digest(tokenizer.decode(body))

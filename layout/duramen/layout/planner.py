@@ -1,0 +1,40 @@
+"""Orders segments so that the slowest come first, and holds a token budget."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from duramen.layout.errors import LayoutError
+from duramen.layout.zones import Segment, Zone
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`segments` in the order they are sent; `dropped` did not fit, the most volatile first."""
+
+    segments: tuple[Segment, ...]
+    dropped: tuple[Segment, ...] = ()
+
+
+def plan(segments: Sequence[Segment], budget_tokens: int, count: Callable[[str], int]) -> Plan:
+    """Root, trunk, leaf; inside a zone ascending volatility, then the given order.
+
+    Root and leaf are what a call is about: only trunk segments are dropped, most volatile first,
+    until `count` (text -> tokens) of all texts is within the budget. Raises LayoutError if root
+    and leaf alone exceed it.
+    """
+    ordered = sorted(segments, key=lambda segment: (segment.zone, segment.volatility))
+    sizes = {id(segment): count(segment.text) for segment in ordered}
+    total = sum(sizes.values())
+    dropped: list[Segment] = []
+    for segment in reversed(ordered):
+        if total <= budget_tokens:
+            break
+        if segment.zone is Zone.TRUNK:
+            dropped.append(segment)
+            total -= sizes[id(segment)]
+    if total > budget_tokens:
+        raise LayoutError(
+            f"root and leaf need {total} tokens, the budget is {budget_tokens}: raise it"
+        )
+    gone = {id(segment) for segment in dropped}
+    return Plan(tuple(s for s in ordered if id(s) not in gone), tuple(dropped))

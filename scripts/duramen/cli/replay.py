@@ -1,0 +1,223 @@
+"""`duramen replay`: recorded trajectories under prompt layouts, live or in the cache model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from duramen.cli.output import write_json
+from duramen.cli.replay_table import as_table
+from duramen.experiments.accounts import Accounts
+from duramen.experiments.importers.read import read_sessions
+from duramen.experiments.layouts import LayoutName
+from duramen.experiments.opening import Opened, Opening, load_model, open_live, open_model
+from duramen.experiments.record.demo import demo_paths
+from duramen.experiments.replay import Overflow, Replay
+from duramen.experiments.trajectory import Session
+from duramen.layout.errors import DuramenError, ModelError
+from duramen.serving.models import fetch
+from duramen.serving.probe import device_name
+from duramen.serving.vllm.protocol import Sampling
+
+DEMO_MODEL = "smollm2"
+INTERRUPTED = 130  # 128 + SIGINT
+
+
+class EngineKind(Enum):
+    SIMULATE = "simulate"
+    LIVE = "live"
+
+
+class ReplyKind(Enum):
+    RECORDED = "recorded"
+    LIVE = "live"
+
+
+def parse_kv_tokens(text: str) -> int | None:
+    if text == "inf":
+        return None
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise typer.BadParameter(f"{text} is neither a number of tokens, at least 1, nor inf")
+
+
+def replay(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Recorded trajectories: files or folders.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Add the sessions of the package.")] = False,
+    layout: Annotated[
+        list[LayoutName], typer.Option(help="Prompt layout; may be given several times.")
+    ] = [LayoutName.RECORDED, LayoutName.STABLE],  # noqa: B006 - typer copies it
+    engine: Annotated[
+        EngineKind, typer.Option(help="The cache model, or a real vLLM.")
+    ] = EngineKind.SIMULATE,
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="A vLLM that runs already; it is left alone.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the vLLM that is started; a free one by default.")
+    ] = None,
+    unit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Match unit, tokens: 16 in the model, the engine's own if live."),
+    ] = None,
+    kv_tokens: Annotated[
+        str, typer.Option(metavar="N|inf", help="Tokens that the cache holds.")
+    ] = "inf",
+    reply: Annotated[
+        ReplyKind, typer.Option(help="Whose replies the conversations go on with.")
+    ] = ReplyKind.RECORDED,
+    max_reply: Annotated[int, typer.Option(min=1, help="Tokens per live reply.")] = 24,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of live replies.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of live replies.")] = 0,
+    overflow: Annotated[
+        Overflow, typer.Option(help="What happens to calls that are longer than the context.")
+    ] = Overflow.SKIP,
+    concurrency: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
+    ] = None,
+) -> None:
+    """Replay recorded trajectories under prompt layouts and account for every prompt token."""
+    if engine is EngineKind.SIMULATE:
+        live_only = {"--upstream": upstream, "--port": port}
+        given = [name for name, value in live_only.items() if value is not None]
+        given += ["--reply live"] if reply is ReplyKind.LIVE else []
+        given += ["--concurrency"] if concurrency > 1 else []
+        if given:
+            raise typer.BadParameter(f"{given[0]} needs --engine live")
+    sessions = load_sessions(paths or [], demo, limit)
+    model_dir = find_model(model, tokenizer, upstream)
+    tokenizer_dir = tokenizer or model_dir
+    assert tokenizer_dir is not None
+    opening = Opening(
+        tokenizer_dir=tokenizer_dir,
+        model_dir=model_dir,
+        chat_template=chat_template,
+        upstream=upstream,
+        port=port,
+        unit=unit,
+        kv_tokens=parse_kv_tokens(kv_tokens),
+        sampling=Sampling(max_reply, temperature, seed),
+        concurrency=concurrency,
+    )
+    loaded = load_model(tokenizer_dir, chat_template)
+    accounts: dict[LayoutName, Accounts] = {}
+    facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
+
+    async def carry_out() -> None:
+        with replay_progress(sessions) as (starting, progress):
+            async with opened(opening, engine, starting) as target:
+                facts.update(target.facts)
+                run = Replay(
+                    sessions,
+                    loaded,
+                    target.target,
+                    live_replies=reply is ReplyKind.LIVE,
+                    overflow=overflow,
+                    concurrency=concurrency,
+                    progress=progress,
+                    accounts=accounts,
+                )
+                await run.run(list(dict.fromkeys(layout)))
+
+    interrupted = False
+    try:
+        asyncio.run(carry_out())
+    except KeyboardInterrupt:
+        interrupted = True
+    if accounts:
+        show(accounts, facts | {"interrupted": interrupted}, json_file)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def load_sessions(paths: Sequence[Path], demo: bool, limit: int | None) -> list[Session]:
+    """The first `limit` sessions that have calls. Raises DuramenError if there are none."""
+    if not paths and not demo:
+        raise DuramenError("name recorded trajectories to replay, or take the package's: --demo")
+    read = read_sessions([*paths, *(demo_paths() if demo else [])])
+    sessions = list(islice((session for session in read if session.calls), limit))
+    if not sessions:
+        raise DuramenError("these recordings hold no call to a model")
+    return sessions
+
+
+def find_model(model: str | None, tokenizer: Path | None, upstream: str | None) -> Path | None:
+    """The model's folder; None if a running server has the model and `tokenizer` names the rest."""
+    if model is None and tokenizer is None and upstream is not None:
+        raise DuramenError(
+            f"--upstream {upstream} needs the served model's tokenizer: --tokenizer DIR"
+        )
+    if model is None and tokenizer is not None:
+        return None
+    if model in (None, DEMO_MODEL):
+        with Console(stderr=True).status(f"fetching {DEMO_MODEL}") as status:
+            return fetch(DEMO_MODEL, status.update)
+    if not Path(str(model)).is_dir():
+        raise ModelError(f"unknown model {model}: name a model's folder, or {DEMO_MODEL}")
+    return Path(str(model))
+
+
+@contextmanager
+def replay_progress(
+    sessions: Sequence[Session],
+) -> Iterator[tuple[Callable[[str], None], Callable[[LayoutName, Accounts], None]]]:
+    """A bar on standard error: what to call while the engine starts, and what with each call."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    num_calls = sum(len(session.calls) for session in sessions)
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task("loading", total=None)
+
+        def starting(line: str) -> None:
+            progress.update(task, description=line)
+
+        def advance(layout: LayoutName, accounts: Accounts) -> None:
+            num_done = accounts.num_calls + accounts.num_skipped.total()
+            progress.update(task, description=layout.value, total=num_calls, completed=num_done)
+
+        yield starting, advance
+
+
+@asynccontextmanager
+async def opened(
+    opening: Opening, engine: EngineKind, starting: Callable[[str], None]
+) -> AsyncIterator[Opened]:
+    if engine is EngineKind.SIMULATE:
+        yield open_model(opening)
+        return
+    if opening.upstream is None and opening.model_dir is None:
+        raise ModelError("--engine live needs the model to start: --model DIR, or --upstream URL")
+    async with open_live(opening, starting) as live:
+        yield live
+
+
+def show(
+    accounts: dict[LayoutName, Accounts], facts: dict[str, Any], json_file: str | None
+) -> None:
+    """The table, or JSON."""
+    facts = facts | {"device": device_name()}
+    if json_file is None:
+        Console().print(as_table(accounts, facts))
+        return
+    layouts = {layout.value: sums.as_json() for layout, sums in accounts.items()}
+    write_json("replay", facts | {"layouts": layouts}, json_file)

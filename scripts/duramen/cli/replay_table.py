@@ -1,0 +1,64 @@
+"""The table of `duramen replay`: one column per layout."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from duramen.experiments.accounts import Accounts, percentiles
+from duramen.experiments.layouts import LayoutName
+
+
+def as_table(accounts: Mapping[LayoutName, Accounts], facts: Mapping[str, Any]) -> Group:
+    """Uncached tokens first: a hit rate alone rewards sending more."""
+    what = f"{facts['engine']}, {facts['model']}, unit {facts['unit_tokens']}, {facts['device']}"
+    table = Table(title=escape(what), title_justify="left")
+    table.add_column("")
+    for layout in accounts:
+        table.add_column(layout.value, justify="right")
+    for name, cells in _rows(list(accounts.values())).items():
+        table.add_row(name, *cells)
+    lines = [Text("cut short: the calls that had finished", "red")] if facts["interrupted"] else []
+    lines += [
+        Text(f"{layout.value}: {number} calls skipped, {reason.replace('_', ' ')}", "red")
+        for layout, sums in accounts.items()
+        for reason, number in sums.num_skipped.items()
+    ]
+    return Group(table, *lines)
+
+
+def _rows(columns: list[Accounts]) -> dict[str, list[str]]:
+    times = [percentiles(sums.ttft_s) for sums in columns]
+    rows = {
+        "calls": [_count(sums.num_calls) for sums in columns],
+        "prompt tokens": [_count(sums.prompt_tokens) for sums in columns],
+        "uncached tokens": [_count(sums.uncached_tokens) for sums in columns],
+        "  of these unavoidable": [_count(sums.prompt_tokens - sums.content) for sums in columns],
+        "hit rate": [_percent(sums.hit_rate) for sums in columns],
+        "bound: content": [_count(sums.content) for sums in columns],
+        "bound: token": [_count(sums.token) for sums in columns],
+        "bound: unit": [_count(sums.unit) for sums in columns],
+        "predicted": [_count(sums.predicted) for sums in columns],
+        "delivered": [_count(sums.delivered) for sums in columns],
+        "mispredicted calls": [_count(sums.mismatches.total()) for sums in columns],
+        "prefix breaks": [_count(len(sums.breaks)) for sums in columns],
+        "TTFT p50": [_seconds(time["p50"]) for time in times],
+        "TTFT p95": [_seconds(time["p95"]) for time in times],
+        "makespan": [_seconds(sums.makespan_s) for sums in columns],
+    }
+    return {name: cells for name, cells in rows.items() if set(cells) != {"-"}}
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f} s"

