@@ -1,6 +1,7 @@
 """The recorder and the demo set that it made."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_demo_sessions_follow_one_another(demo):
         (s.start_time_s, s.start_time_s + s.calls[-1].time_s) for s in demo if s.start_time_s
     )
     assert len(starts) == len(demo)
-    assert all(end < start for (_, end), (start, _) in zip(starts, starts[1:], strict=False))
+    assert all(end < start for (_, end), (start, _) in pairwise(starts))
 
 
 def test_demo_says_what_is_real(demo):

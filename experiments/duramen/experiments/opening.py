@@ -76,7 +76,8 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
                 f"the engine matches in units of {info.unit_tokens} tokens, not of {opening.unit}"
             )
         target = LiveTarget(engine, opening.sampling, serial=opening.concurrency == 1, salt=salt)
-        facts = {"engine": f"{info.name} {info.version}", "model": info.model}
+        model = opening.model_dir.name if opening.upstream is None else info.model
+        facts = {"engine": f"{info.name} {info.version}", "model": model}
         yield Opened(target, facts | {"unit_tokens": info.unit_tokens})
     finally:
         await engine.close()

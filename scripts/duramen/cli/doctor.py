@@ -1,11 +1,8 @@
 """`duramen doctor`: what is installed, what can run here, what is missing and how to get it."""
 
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from duramen.layout.errors import DuramenError
+from duramen.cli.output import write_json
 from duramen.serving import probe
 from duramen.serving.probe import Facts, Machine
 
@@ -97,22 +94,12 @@ def doctor(
     if json_file is None:
         show(facts, Console())
         return
-    text = json.dumps(as_json(facts), indent=2) + "\n"
-    if json_file == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(json_file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DuramenError(f"cannot write {json_file}: {error.strerror}") from error
+    write_json("doctor", as_json(facts), json_file)
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
     machine, engine = facts.machine, facts.engine
     return {
-        "schema_version": 1,
-        "duramen_version": version("duramen"),
-        "command": "doctor",
         "python": facts.python,
         "engine": engine and vars(engine),
         "packages": dict(facts.packages),

@@ -1,8 +1,5 @@
 """`duramen simulate`: run a trace of block hashes or token ids through a cache model."""
 
-import json
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from duramen.cli.output import write_json
 from duramen.experiments.simulate import Semantics, Simulation
 from duramen.experiments.simulate import simulate as run
-from duramen.layout.errors import DuramenError
 
 
 def parse_capacity(text: str) -> int | None:
@@ -50,22 +47,12 @@ def simulate(
     if json_file is None:
         Console().print(as_table(simulation, trace))
         return
-    text = json.dumps(as_json(simulation), indent=2) + "\n"
-    if json_file == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(json_file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DuramenError(f"cannot write {json_file}: {error.strerror}") from error
+    write_json("simulate", as_json(simulation), json_file)
 
 
 def as_json(simulation: Simulation) -> dict[str, Any]:
     skipped = {"larger_than_pool": simulation.num_skipped} if simulation.num_skipped else {}
     return {
-        "schema_version": 1,
-        "duramen_version": version("duramen"),
-        "command": "simulate",
         "semantics": simulation.semantics.value,
         "unit_tokens": simulation.unit_tokens,
         "capacity_blocks": simulation.capacity_blocks,

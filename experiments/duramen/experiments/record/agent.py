@@ -39,9 +39,12 @@ ORIGINS = {"reply": "assumed", "time_s": "assumed", "start_time_s": "assumed"}
 
 
 def record(scenario: Scenario, checkout: Path, out_dir: Path, start_s: float) -> tuple[Path, float]:
-    """Play `scenario` on a copy of `checkout` from Unix time `start_s` on; return the file that was
-    written, whole or not at all, and when the session ended. Raises TrajectoryError if the checkout does not fit the scenario or the recording would
-    show where it was made."""
+    """Play `scenario` on a copy of `checkout` from Unix time `start_s` on.
+
+    Returns the file that was written, whole or not at all, and when the session ended. Raises
+    TrajectoryError if the checkout does not fit the scenario or the recording would show where it
+    was made.
+    """
     if not (checkout / "pyproject.toml").is_file():
         raise TrajectoryError(f"{checkout} holds no pyproject.toml: run this in the repo's root")
     with tempfile.TemporaryDirectory() as folder:
