@@ -12,10 +12,13 @@ from duramen.layout.bounds import Bounds, ContentIndex
 from duramen.layout.zones import Prompt
 from duramen.serving.kv.radix import RadixCache
 
+Sent = tuple[Sequence[int], Sequence[int]]  # a prompt, and what was sampled behind it
+
 
 @dataclass(frozen=True)
 class PrefixBreak:
-    """A call whose prompt leaves what the session had sent and sampled before, at `token`.
+    """A call whose prompt leaves, at `token`, what the session had sent, or the sampled reply that
+    the conversation goes on with. A reply that the client dropped or rewrote breaks nothing.
 
     `lost_tokens` had been computed and stand behind the break; `source` is where it happened.
     """
@@ -50,10 +53,13 @@ class Accounts:
     makespan_s: float | None = None
     _content: ContentIndex = field(default_factory=ContentIndex)
     _sent: RadixCache = field(default_factory=RadixCache)
-    _last: dict[str, list[int]] = field(default_factory=dict)
+    _last: dict[str, Sent] = field(default_factory=dict)  # by session
 
-    def sending(self, session: Session, call: int, prompt: Prompt) -> Bounds:
-        """Bounds of a prompt that is about to be sent; notes where it breaks the prefix."""
+    def sending(self, session: Session, call: int, prompt: Prompt, *, has_reply: bool) -> Bounds:
+        """Bounds of a prompt that is about to be sent; notes where it breaks the prefix.
+
+        `has_reply`: the conversation goes on with the reply to the session's last call.
+        """
         name = session.session_id
         lcp = self._sent.insert(prompt.token_ids)
         content = self._content.num_known(name, prompt, lcp)
@@ -63,7 +69,8 @@ class Accounts:
             token=lcp,
             unit=reusable_tokens(lcp, len(prompt.token_ids), self.unit_tokens),
         )
-        before = self._last.get(name, [])
+        sent, sampled = self._last.get(name, ((), ()))
+        before = [*sent, *sampled] if has_reply else sent
         kept = common_prefix(before, prompt.token_ids)
         if kept < len(before):
             source = next((s.source for s in prompt.spans if s.start <= kept < s.end), "end")
@@ -79,11 +86,10 @@ class Accounts:
         reply_digest: bytes | None,
     ) -> None:
         """`reply_digest` is None where the reply does not become part of the conversation."""
-        sent = list(prompt.token_ids)
-        sampled = [*sent, *outcome.token_ids]
-        self._sent.insert(sampled)
+        self._sent.insert([*prompt.token_ids, *outcome.token_ids])
         self._content.add(session.session_id, prompt, reply_digest)
-        self._last[session.session_id] = sent if reply_digest is None else sampled
+        sampled = outcome.token_ids if reply_digest is not None else ()
+        self._last[session.session_id] = (prompt.token_ids, sampled)
         self.num_calls += 1
         self.prompt_tokens += bounds.num_tokens
         self.content += bounds.content
@@ -124,7 +130,7 @@ class Accounts:
                 "predicted": self.predicted,
                 "delivered": self.delivered,
             },
-            "prediction_mismatches": dict(self.mismatches),
+            "prediction_mismatches": None if self.predicted is None else dict(self.mismatches),
             "breaks": [vars(found) for found in self.breaks],
             "deviations": self.deviations,
             "notes": dict(self.notes),

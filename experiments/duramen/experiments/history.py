@@ -31,10 +31,12 @@ class History:
     live: bool
     _replies: list[tuple[bytes, Message]] = field(
         default_factory=list
-    )  # (recorded, live), in order
+    )  # (recorded, sent), in order
+    _reply: Message | None = None  # the model's own to the call of the last turn
 
     def turns(self) -> Iterator[Turn]:
-        """One turn per call. Before the next is asked for, `replied` may be called for this one."""
+        """One turn per call. Before the next is asked for, `replied` may be called for this one; a
+        call without goes on with its recorded reply."""
         turn: Turn | None = None
         previous: Call | None = None
         for call in self.session.calls:
@@ -44,12 +46,13 @@ class History:
                 continued = self._continue(turn, previous, call)
             turn = continued or Turn(self._replaced(call.messages), tools)
             yield turn
-            previous = call
+            if self.live and call.reply is not None:
+                self._replies.append((_key(call.reply), self._reply or call.reply))
+            previous, self._reply = call, None
 
-    def replied(self, call: Call, reply: Message) -> None:
-        """The model's own reply to `call`."""
-        if self.live and call.reply is not None:
-            self._replies.append((_key(call.reply), reply))
+    def replied(self, reply: Message) -> None:
+        """The model's own reply to the call of the last turn."""
+        self._reply = reply
 
     def _continue(self, turn: Turn, previous: Call, call: Call) -> Turn | None:
         """`call` after `turn`, which sent `previous`; None if it does not begin with that one."""
@@ -59,9 +62,7 @@ class History:
         new = call.messages[num_old:]
         if not new or previous.reply is None or _key(new[0]) != _key(previous.reply):
             return Turn([*turn.messages, *new], turn.tools, continues=True)
-        reply = new[0]
-        if self._replies and self._replies[-1][0] == _key(reply):
-            reply = self._replies[-1][1]
+        reply = self._replies[-1][1] if self.live else new[0]
         messages = [*turn.messages, reply, *new[1:]]
         return Turn(messages, turn.tools, continues=True, has_reply=True)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from duramen.experiments.history import Turn
 from duramen.experiments.trajectory import Call, Message, Session, Tool
+from duramen.layout.chat_messages import template_tools
 from duramen.layout.delta import DeltaRenderer
 from duramen.layout.template import ChatTemplate
 from duramen.layout.tokenizer import Tokenizer
@@ -41,7 +42,7 @@ class Model:
         return Transcript(
             self.tokenizer,
             self.template,
-            tools=tools,
+            tools=template_tools(tools),
             now=start,
             turn_end_ids=self.turn_end_ids,
         )
@@ -49,8 +50,9 @@ class Model:
     def recorded_reply(self, session: Session, turn: Turn, reply: Message) -> list[int]:
         """The ids that a model would have sampled to say `reply`: its text, then its turn's end."""
         start = datetime.datetime.fromtimestamp(start_time_s(session), datetime.UTC)
-        renderer = DeltaRenderer(self.template, turn.tools, start)
-        ids = self.tokenizer.encode(renderer.after_history(turn.messages, [reply]).text).token_ids
+        renderer = DeltaRenderer(self.template, template_tools(turn.tools), start)
+        history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
+        ids = self.tokenizer.encode(renderer.after_history(history, said).text).token_ids
         ends = self.tokenizer.eos_ids | self.turn_end_ids
         return ids[: next((i + 1 for i, token_id in enumerate(ids) if token_id in ends), len(ids))]
 
@@ -85,7 +87,8 @@ class _Whole:
         if self.with_clock:
             offset_s = call.time_s if call.time_s is not None else float(index)
             messages = with_clock(messages, start_time_s(self.session) + offset_s)
-        return self.model.transcript(self.session, turn.tools).start(messages)
+        transcript = self.model.transcript(self.session, turn.tools)
+        return transcript.start(self.model.template.prepared(messages))
 
     def sampled(self, token_ids: Sequence[int], message: Message) -> None:
         pass  # the next prompt is encoded from text
@@ -112,13 +115,15 @@ class _Stable:
         if transcript is None or not transcript.num_calls or not turn.continues:
             self._past_deviations = list(self.deviations)
             self._transcript = self.model.transcript(self.session, turn.tools)
-            return self._transcript.start(turn.messages)
+            return self._transcript.start(self.model.template.prepared(turn.messages))
         if reply is not None and turn.has_reply:
             transcript.sampled(*reply)
-        return transcript.extend(turn.messages[len(transcript.messages) :])
+        new = turn.messages[len(transcript.messages) :]
+        return transcript.extend(self.model.template.prepared(new))
 
     def sampled(self, token_ids: Sequence[int], message: Message) -> None:
-        self._reply = (token_ids, message)
+        [prepared] = self.model.template.prepared([message])
+        self._reply = (token_ids, prepared)
 
 
 def start_time_s(session: Session) -> float:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from duramen.experiments.layouts import Model
-from duramen.experiments.target import LiveTarget, ModelTarget, Target
+from duramen.experiments.target import LiveTarget, ModelTarget, Target, num_pool_blocks
 from duramen.layout.errors import EngineError, ModelError
 from duramen.layout.template import load_chat_template
 from duramen.layout.tokenizer import Tokenizer, read_json
-from duramen.serving.vllm.engine import attach, eos_token_ids, launch
+from duramen.serving.vllm.engine import attach, launch
+from duramen.serving.vllm.facts import eos_token_ids
 from duramen.serving.vllm.launch import VllmConfig, default_block_size
 from duramen.serving.vllm.protocol import Sampling
 
@@ -76,7 +77,9 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
                 f"the engine matches in units of {info.unit_tokens} tokens, not of {opening.unit}"
             )
         target = LiveTarget(engine, opening.sampling, serial=opening.concurrency == 1, salt=salt)
-        model = opening.model_dir.name if opening.upstream is None else info.model
+        model = (
+            opening.model_dir.name if opening.model_dir is not None and salt == "" else info.model
+        )
         facts = {"engine": f"{info.name} {info.version}", "model": model}
         yield Opened(target, facts | {"unit_tokens": info.unit_tokens})
     finally:
@@ -85,22 +88,26 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
 
 def _config(opening: Opening) -> VllmConfig:
     assert opening.model_dir is not None
+    granule = default_block_size()
+    unit = opening.unit or granule
+    if unit % granule:
+        raise EngineError(
+            f"this vLLM build needs units that are multiples of {granule}: not {unit}"
+        )
     config = VllmConfig(
         opening.model_dir,
         port=opening.port,
-        block_size=opening.unit,
+        block_size=unit,
         chat_template=opening.chat_template,
     )
     if opening.kv_tokens is None:
         return config
-    unit = opening.unit or default_block_size()
-    num_blocks = opening.kv_tokens // unit
-    limits = [num_blocks * unit, context_tokens(opening.tokenizer_dir)]
+    num_blocks = num_pool_blocks(opening.kv_tokens, unit)
+    num_tokens = num_blocks * unit
     return replace(
         config,
-        block_size=unit,
         num_kv_blocks=num_blocks + 1,  # vLLM never uses its null block
-        max_model_len=min(limit for limit in limits if limit is not None),
+        max_model_len=min(num_tokens, context_tokens(opening.model_dir) or num_tokens),
     )
 
 

@@ -55,7 +55,8 @@ class Replay:
             try:
                 await self._run_layout(layout)
             finally:
-                self.accounts[layout].makespan_s = time.perf_counter() - started_s
+                if not self.target.samples_the_record:
+                    self.accounts[layout].makespan_s = time.perf_counter() - started_s
 
     async def _run_layout(self, layout: LayoutName) -> None:
         waiting = iter(self.sessions)
@@ -80,7 +81,7 @@ class Replay:
             if prompt is not None:
                 outcome = await self._send(accounts, session, (index, call, turn), prompt)
                 if self._keeps_reply:
-                    history.replied(call, outcome.message)
+                    history.replied(outcome.message)
                     conversation.sampled(outcome.token_ids, outcome.message)
             self.progress(layout, accounts)
         accounts.num_sessions += 1
@@ -131,7 +132,7 @@ class Replay:
                 return (), {"role": "assistant", "content": ""}
             return self.model.recorded_reply(session, turn, call.reply), call.reply
 
-        bounds = accounts.sending(session, index, prompt)
+        bounds = accounts.sending(session, index, prompt, has_reply=turn.has_reply)
         accounts.notes.update(prompt.notes)
         outcome = await self.target.run(prompt.token_ids, turn.tools, recorded)
         digest = self._spoken(outcome.token_ids) if self._keeps_reply else None

@@ -1,12 +1,14 @@
 """Where a replay sends its prompts: a live engine, or the cache model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from duramen.experiments.trajectory import Message, Tool
-from duramen.layout.blocks import block_hashes
+from duramen.layout.blocks import block_hashes, common_prefix
+from duramen.layout.errors import EngineError, LayoutError
 from duramen.serving.kv.cache import BlockCache
+from duramen.serving.kv.radix import RadixCache
 from duramen.serving.vllm.protocol import Engine, Sampling
 
 RecordedReply = Callable[[], tuple[Sequence[int], Message]]
@@ -27,7 +29,7 @@ class Outcome:
 
 
 class Target(Protocol):
-    """`samples_the_record`: its reply is the recorded one."""
+    """`samples_the_record`: nothing runs, its reply is the recorded one and takes no time."""
 
     name: str
     unit_tokens: int
@@ -51,10 +53,12 @@ class ModelTarget:
 
     def __init__(self, num_kv_tokens: int | None, unit: int, max_model_len: int | None) -> None:
         self.unit_tokens = unit
-        limits = [limit for limit in (max_model_len, num_kv_tokens) if limit is not None]
-        self.max_model_len = min(limits, default=None)
-        # one block more than asked for: vLLM never uses its null block
-        self._num_blocks = None if num_kv_tokens is None else num_kv_tokens // unit + 1
+        self.max_model_len = max_model_len
+        self._num_blocks = None
+        if num_kv_tokens is not None:
+            num_blocks = num_pool_blocks(num_kv_tokens, unit)
+            self.max_model_len = min(num_blocks * unit, max_model_len or num_kv_tokens)
+            self._num_blocks = num_blocks + 1  # vLLM never uses its null block
         self._cache = BlockCache(self._num_blocks, unit)
 
     async def begin_layout(self, name: str) -> None:
@@ -74,6 +78,30 @@ class ModelTarget:
         return Outcome(reply_ids, message, predicted_tokens=hit_tokens, cached_tokens=hit_tokens)
 
 
+def num_pool_blocks(num_kv_tokens: int, unit: int) -> int:
+    """Whole blocks of a pool. Raises LayoutError if it holds none."""
+    if num_kv_tokens < unit:
+        raise LayoutError(f"a cache of {num_kv_tokens} tokens holds no unit of {unit}: enlarge it")
+    return num_kv_tokens // unit
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A call that runs, and what was known when it was sent.
+
+    `num_removed`: blocks that the mirror had seen leave. `num_computed`: leading tokens that
+    finished calls had computed. `is_settled`: the mirror had heard of all that those did.
+    `beside`: the prompts of calls that ran at any time while this one did.
+    """
+
+    prompt: Sequence[int]
+    predicted: int | None
+    num_removed: int
+    num_computed: int
+    is_settled: bool
+    beside: list[Sequence[int]] = field(default_factory=list)
+
+
 class LiveTarget:
     """A running engine. `serial`: no two calls at once, so that predictions are exact.
 
@@ -91,59 +119,91 @@ class LiveTarget:
         self._serial = serial
         self._salt_of_run = salt
         self._salt = ""
-        self._num_running = 0
-        self._num_started = 0
+        self._flights: list[_Flight] = []
+        self._computed = RadixCache()  # by the calls that have finished
+        self._is_settled = False
 
     async def begin_layout(self, name: str) -> None:
+        """Raises EngineError if the engine does not forget."""
         if self._salt_of_run:
             self._salt = f"{self._salt_of_run}-{name}"
         elif not await self._engine.reset_prefix_cache():
-            raise AssertionError("a child of ours can always be reset between layouts")
-        self._num_started = 0
+            raise EngineError("the engine did not empty its cache between two layouts")
+        self._computed = RadixCache()
+        self._is_settled = True
 
     async def run(
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
     ) -> Outcome:
-        mirror = self._engine.mirror
-        predicted = mirror.predicted(token_ids, self._salt) if mirror else None
-        removed_before = mirror.num_removed if mirror else 0
-        shared = self._num_running > 0
-        self._num_running += 1
-        self._num_started += 1
-        started_before = self._num_started
+        flight = self._take_off(token_ids)
         try:
             done = await self._engine.complete(
                 token_ids, self._sampling, tools=tools, salt=self._salt
             )
         finally:
-            self._num_running -= 1
-        shared = shared or self._num_started > started_before
-        if self._serial:
-            await self._engine.settle([*token_ids, *done.token_ids[:-1]], self._salt)
-        mismatch = None
-        if predicted is not None and done.cached_tokens is not None:
-            evicted = mirror is not None and mirror.num_removed > removed_before
-            mismatch = classify(predicted, done.cached_tokens, shared=shared, evicted=evicted)
+            self._flights.remove(flight)
+        computed = [*token_ids, *done.token_ids[:-1]]
+        self._computed.insert(computed)
+        self._is_settled = self._serial and await self._engine.settle(computed, self._salt)
         return Outcome(
             done.token_ids,
             done.message,
-            predicted,
+            flight.predicted,
             done.cached_tokens,
-            mismatch,
+            await self._mismatch(flight, done.cached_tokens),
             done.ttft_s,
             done.itl_s,
         )
 
+    def _take_off(self, token_ids: Sequence[int]) -> _Flight:
+        mirror = self._engine.mirror
+        flight = _Flight(
+            token_ids,
+            predicted=mirror.predicted(token_ids, self._salt) if mirror else None,
+            num_removed=mirror.num_removed if mirror else 0,
+            num_computed=self._computed.match(token_ids).num_tokens,
+            is_settled=self._is_settled,
+            beside=[other.prompt for other in self._flights],
+        )
+        for other in self._flights:
+            other.beside.append(token_ids)
+        self._flights.append(flight)
+        return flight
 
-def classify(predicted: int, delivered: int, *, shared: bool, evicted: bool) -> str | None:
-    """Why a prediction made when the call was sent was not what the engine found; None if it was.
+    async def _mismatch(self, flight: _Flight, delivered: int | None) -> str | None:
+        mirror, predicted = self._engine.mirror, flight.predicted
+        if mirror is None or predicted is None or delivered is None or delivered == predicted:
+            return None
+        if delivered < predicted:
+            await self._engine.settle(())  # what was evicted may not have been heard of yet
+        common = [common_prefix(prompt, flight.prompt) for prompt in flight.beside]
+        removed = mirror.num_removed > flight.num_removed
+        known = flight.num_computed >= delivered if delivered > predicted else removed
+        return classify(
+            predicted,
+            delivered,
+            shared=max(common, default=0) >= predicted + self.unit_tokens,
+            evicted=removed and bool(flight.beside),
+            lagging=known and not flight.is_settled,
+        )
 
-    in_flight_sharing: other calls that ran meanwhile stored more of the prefix. evicted: blocks
-    left between the sending and the scheduling. event_lag: the engine had stored more than the
-    mirror had heard of. other: none of these can be the cause.
+
+def classify(
+    predicted: int,
+    delivered: int,
+    *,
+    shared: bool,
+    evicted: bool,
+    lagging: bool,
+) -> str:
+    """Why a prediction made when the call was sent was not what the engine found.
+
+    in_flight_sharing: a call that ran meanwhile has more of the prefix in common and stored it.
+    evicted: blocks left while calls ran beside this one. event_lag: calls that had finished stored
+    or evicted what the mirror had not heard of. other: none of these can be the cause.
     """
-    if predicted == delivered:
-        return None
-    if delivered > predicted:
-        return "in_flight_sharing" if shared else "event_lag"
-    return "evicted" if evicted else "other"
+    if delivered > predicted and shared:
+        return "in_flight_sharing"
+    if delivered < predicted and evicted:
+        return "evicted"
+    return "event_lag" if lagging else "other"

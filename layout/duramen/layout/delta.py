@@ -15,7 +15,7 @@ from duramen.layout.spans import data_extents
 from duramen.layout.template import ChatTemplate, Message
 from duramen.layout.tracked import Tracked
 
-HEAD, TAIL = 2, 3  # messages that stand for the history of a local template
+HEAD, TAIL = 3, 3  # messages that stand for the history of a local template
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ _EXACT = frozenset(["capitalize", "lower", "replace", "reverse", "trim", "trunca
 
 def _keeping(name: str) -> Callable[..., Any]:
     """The built-in filter, except that text it makes from data stays data."""
-    original = FILTERS[name]
+    original: Callable[..., Any] = FILTERS[name]
     if name in _PASSING:
         return original
 

@@ -12,6 +12,9 @@ from jinja2 import nodes
 
 _NEAR = {"first", "last", "previtem", "nextitem"}  # what `loop` may be asked
 _STATEFUL = {"cycler", "joiner", "lipsum"}  # globals that remember or roll dice
+_LAZY = {"batch", "items", "map", "reject", "rejectattr", "reverse"}  # their result is used up
+_LAZY |= {"select", "selectattr", "slice", "unique"}
+_CAPTURES = nodes.Macro | nodes.CallBlock | nodes.AssignBlock | nodes.FilterBlock | nodes.Block
 
 
 def why_not_local(tree: nodes.Template) -> str | None:
@@ -31,11 +34,15 @@ class _FarReach(Exception):
 
 
 class _Scan:
-    """One walk over the tree. `inside` is the loop that the name `loop` means at this place."""
+    """One walk over the tree. `inside` is the loop that the name `loop` means at this place.
 
-    def __init__(self, aliases: set[str]) -> None:
+    `aliases`: name -> how many of the first messages it leaves out, 0 or 1.
+    """
+
+    def __init__(self, aliases: dict[str, int]) -> None:
         self.aliases = aliases
         self.num_loops = 0
+        self.num_captures = 0  # constructs around this place that repeat or keep what it writes
         self.message_loop: nodes.For | None = None
 
     def visit(self, node: nodes.Node, inside: nodes.For | None) -> None:
@@ -44,25 +51,42 @@ class _Scan:
         if isinstance(node, nodes.For):
             self._visit_for(node, inside)
             return
-        if isinstance(node, nodes.Macro | nodes.CallBlock):
-            inside = None
         self._check(node, inside)
-        asks_truth = isinstance(node, nodes.If | nodes.CondExpr | nodes.And | nodes.Or | nodes.Not)
+        self.num_captures += isinstance(node, _CAPTURES)
+        tested = _tested(node)
         for child in node.iter_child_nodes():
-            if not (asks_truth and self._is_messages(child)):
+            if child is tested:
+                self._visit_test(child, inside)
+            elif _is_lazy(child) and not isinstance(node, nodes.Filter | nodes.Operand):
+                raise _FarReach(child, "an iterator is kept, which may be used up")
+            else:
                 self.visit(child, inside)
+        self.num_captures -= isinstance(node, _CAPTURES)
+
+    def _visit_test(self, node: nodes.Node, inside: nodes.For | None) -> None:
+        """Only the truth of `node` matters: there are messages in any window."""
+        if isinstance(node, nodes.And | nodes.Or):
+            self._visit_test(node.left, inside)
+            self._visit_test(node.right, inside)
+        elif self._shift(node) is None:
+            self.visit(node, inside)
 
     def _visit_for(self, loop: nodes.For, outer: nodes.For | None) -> None:
-        if not self._is_messages(loop.iter):
+        is_message_loop = self._shift(loop.iter) is not None
+        if not is_message_loop:
             self.visit(loop.iter, outer)
+        elif self.num_captures:
+            raise _FarReach(loop, "what the message loop writes is repeated or kept")
         elif loop.test is not None or loop.recursive or self.message_loop is not None:
             raise _FarReach(loop, "the message loop is filtered, recursive or nested")
         else:
             self.num_loops += 1
             self.message_loop = loop
+        self.num_captures += not is_message_loop
         for child in loop.body if loop.test is None else [loop.test, *loop.body]:
             self.visit(child, loop)
-        if self.message_loop is loop:
+        self.num_captures -= not is_message_loop
+        if is_message_loop:
             self.message_loop = None
         for child in loop.else_:
             self.visit(child, outer)
@@ -88,10 +112,10 @@ class _Scan:
     def _is_allowed(self, node: nodes.Node, inside: nodes.For | None) -> bool:
         """Expressions that name the messages or the loop, yet look no further than a neighbour."""
         if isinstance(node, nodes.Assign):
-            return self._is_messages(node.node) and isinstance(node.target, nodes.Name)
+            return self._shift(node.node) is not None and isinstance(node.target, nodes.Name)
         if isinstance(node, nodes.Test):
-            return node.name in ("defined", "undefined") and self._is_messages(node.node)
-        if isinstance(node, nodes.Getitem) and self._is_messages(node.node):
+            return node.name in ("defined", "undefined") and self._shift(node.node) is not None
+        if isinstance(node, nodes.Getitem) and self._shift(node.node) is not None:
             return _is_first(node.arg) or self._is_neighbour(node.arg, inside)
         if isinstance(node, nodes.Getattr):
             return self._is_loop(node.node, inside) and node.attr in _NEAR
@@ -101,13 +125,18 @@ class _Scan:
             )
         return False
 
-    def _is_messages(self, node: nodes.Node) -> bool:
-        """`messages`, an alias of it, or either without its first element."""
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-            piece = node.arg
-            bounded = piece.stop is None and piece.step is None and _constant(piece.start) in (0, 1)
-            return bounded and self._is_messages(node.node)
-        return isinstance(node, nodes.Name) and node.name in self.aliases
+    def _shift(self, node: nodes.Node) -> int | None:
+        """Messages that `node` leaves out in front, if it is `messages`, an alias of it, or either
+        without its first element; None if it is something else or leaves out more than one."""
+        if isinstance(node, nodes.Name):
+            return self.aliases.get(node.name)
+        if not (isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)):
+            return None
+        base, piece = self._shift(node.node), node.arg
+        start = _constant(piece.start)
+        if base is None or piece.stop is not None or piece.step is not None:
+            return None
+        return base + int(start) if start in (0, 1) and base + int(start) <= 1 else None
 
     def _is_loop(self, node: nodes.Node, inside: nodes.For | None) -> bool:
         here = inside is not None and inside is self.message_loop
@@ -119,37 +148,64 @@ class _Scan:
         return False
 
     def _is_neighbour(self, node: nodes.Node, inside: nodes.For | None) -> bool:
-        """loop.index0 or loop.index, at most one off."""
-        if isinstance(node, nodes.Add | nodes.Sub):
-            return self._is_position(node.left, inside) and _constant(node.right) == 1
-        return self._is_position(node, inside)
+        """The loop's position or one off."""
+        offset = 0
+        if isinstance(node, nodes.Add | nodes.Sub) and _constant(node.right) == 1:
+            offset = 1 if isinstance(node, nodes.Add) else -1
+            node = node.left
+        if not (isinstance(node, nodes.Getattr) and self._is_position(node, inside)):
+            return False
+        return abs(offset + (node.attr == "index")) <= 1
 
 
 def _check_macros(tree: nodes.Template) -> None:
     """A macro may be called for every message: a namespace that it writes must be its own."""
-    assigned = Counter(_targets(tree))
+    bound = Counter(name.name for name in tree.find_all(nodes.Name) if name.ctx != "load")
     for macro in tree.find_all(nodes.Macro):
-        inside = Counter(_targets(macro))
+        made = Counter(map(_new_namespace, macro.find_all(nodes.Assign)))
         for written in macro.find_all(nodes.NSRef):
-            if not inside[written.name] or inside[written.name] != assigned[written.name]:
+            if not made[written.name] or made[written.name] != bound[written.name]:
                 raise _FarReach(written, f"a macro writes `{written.name}.{written.attr}`")
 
 
-def _targets(node: nodes.Node) -> list[str]:
-    targets = [assign.target for assign in node.find_all(nodes.Assign)]
-    return [target.name for target in targets if isinstance(target, nodes.Name)]
+def _new_namespace(assign: nodes.Assign) -> str | None:
+    """The name that gets a fresh namespace, if that is what the statement does."""
+    match assign:
+        case nodes.Assign(target=nodes.Name(name=name), node=nodes.Call(node=made)):
+            return name if isinstance(made, nodes.Name) and made.name == "namespace" else None
+    return None
 
 
-def _aliases(tree: nodes.Template) -> set[str]:
+def _aliases(tree: nodes.Template) -> dict[str, int]:
     """Names that stand for the messages, or for the messages without the first."""
-    scan = _Scan({"messages"})
-    size = 0
-    while len(scan.aliases) > size:
-        size = len(scan.aliases)
+    scan = _Scan({"messages": 0})
+    known: dict[str, int] = {}
+    while known != scan.aliases:
+        known = dict(scan.aliases)
         for assign in tree.find_all(nodes.Assign):
-            if isinstance(assign.target, nodes.Name) and scan._is_messages(assign.node):
-                scan.aliases.add(assign.target.name)
+            shift = scan._shift(assign.node)
+            if isinstance(assign.target, nodes.Name) and shift is not None:
+                name = assign.target.name
+                scan.aliases[name] = max(shift, known.get(name, 0))
     return scan.aliases
+
+
+def _tested(node: nodes.Node) -> nodes.Node | None:
+    """The child of which only the truth matters; `and` gives its left side only if it is empty."""
+    match node:
+        case nodes.If() | nodes.CondExpr():
+            return node.test
+        case nodes.And():
+            return node.left
+        case nodes.Not():
+            return node.node
+    return None
+
+
+def _is_lazy(node: nodes.Node) -> bool:
+    if not isinstance(node, nodes.Filter) or node.node is None:
+        return False
+    return node.name in _LAZY or (node.name in ("d", "default") and _is_lazy(node.node))
 
 
 def _is_first(node: nodes.Node) -> bool:

@@ -23,18 +23,18 @@ def plan(segments: Sequence[Segment], budget_tokens: int, count: Callable[[str],
     and leaf alone exceed it.
     """
     ordered = sorted(segments, key=lambda segment: (segment.zone, segment.volatility))
-    sizes = {id(segment): count(segment.text) for segment in ordered}
-    total = sum(sizes.values())
+    sizes = [count(segment.text) for segment in ordered]
+    total = sum(sizes)
     dropped: list[Segment] = []
-    for segment in reversed(ordered):
-        if total <= budget_tokens:
-            break
-        if segment.zone is Zone.TRUNK:
+    kept: list[Segment] = []
+    for segment, size in zip(reversed(ordered), reversed(sizes), strict=True):
+        if total > budget_tokens and segment.zone is Zone.TRUNK:
             dropped.append(segment)
-            total -= sizes[id(segment)]
+            total -= size
+        else:
+            kept.append(segment)
     if total > budget_tokens:
         raise LayoutError(
             f"root and leaf need {total} tokens, the budget is {budget_tokens}: raise it"
         )
-    gone = {id(segment) for segment in dropped}
-    return Plan(tuple(s for s in ordered if id(s) not in gone), tuple(dropped))
+    return Plan(tuple(reversed(kept)), tuple(dropped))

@@ -12,6 +12,7 @@ from typing import Any
 
 import jinja2
 
+from duramen.layout.chat_messages import takes_parts, template_messages
 from duramen.layout.errors import TemplateError
 from duramen.layout.jinja import TrackedEnvironment
 from duramen.layout.locality import why_not_local
@@ -44,11 +45,22 @@ class ChatTemplate:
             tree = environment.parse(source)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(f"chat template, line {error.lineno}: {error.message}") from None
+        except (SyntaxError, RecursionError) as error:  # of the Python code that Jinja made of it
+            raise TemplateError(f"chat template cannot be compiled: {error}") from None
         self.not_local_because = why_not_local(tree)
+        self._takes_parts = takes_parts(tree)
 
     @property
     def is_local(self) -> bool:
         return self.not_local_because is None
+
+    def prepared(self, messages: Sequence[Message]) -> list[Message]:
+        """OpenAI messages in the form in which vLLM would hand them to this template."""
+        knows_developer = any(f"{q}developer{q}" in self.source for q in "\"'")
+        prepared = template_messages(
+            messages, takes_parts=self._takes_parts, knows_developer=knows_developer
+        )
+        return list(prepared)
 
     def render(
         self,

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-import tempfile
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,18 @@ from typing import Any
 from duramen.layout.errors import DuramenError
 
 SCHEMA_VERSION = 1
+
+
+def check_json_file(json_file: str | None) -> None:
+    """Raise DuramenError, before the work is done, if `write_json` could not write there."""
+    if json_file in (None, "-"):
+        return
+    path = Path(str(json_file))
+    if path.is_dir():
+        raise DuramenError(f"cannot write {json_file}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        reason = "is not writable" if path.parent.is_dir() else "does not exist"
+        raise DuramenError(f"cannot write {json_file}: its folder {reason}")
 
 
 def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
@@ -25,11 +37,11 @@ def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
         sys.stdout.write(text)
         return
     path = Path(json_file)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
-        ) as file:
-            file.write(text)
-        os.replace(file.name, path)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()
         raise DuramenError(f"cannot write {json_file}: {error.strerror}") from error

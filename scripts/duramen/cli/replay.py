@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duramen.cli.output import write_json
+from duramen.cli.output import check_json_file, write_json
 from duramen.cli.replay_table import as_table
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.importers.read import read_sessions
@@ -28,6 +28,7 @@ from duramen.serving.vllm.protocol import Sampling
 
 DEMO_MODEL = "smollm2"
 INTERRUPTED = 130  # 128 + SIGINT
+MAX_REPLY = 24
 
 
 class EngineKind(Enum):
@@ -72,7 +73,10 @@ def replay(
         str | None, typer.Option(metavar="URL", help="A vLLM that runs already; it is left alone.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port of the vLLM that is started; a free one by default.")
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port of the vLLM that is started; a free one by default."
+        ),
     ] = None,
     unit: Annotated[
         int | None,
@@ -84,7 +88,7 @@ def replay(
     reply: Annotated[
         ReplyKind, typer.Option(help="Whose replies the conversations go on with.")
     ] = ReplyKind.RECORDED,
-    max_reply: Annotated[int, typer.Option(min=1, help="Tokens per live reply.")] = 24,
+    max_reply: Annotated[int, typer.Option(min=1, help="Tokens per live reply.")] = MAX_REPLY,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of live replies.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of live replies.")] = 0,
     overflow: Annotated[
@@ -98,13 +102,22 @@ def replay(
     ] = None,
 ) -> None:
     """Replay recorded trajectories under prompt layouts and account for every prompt token."""
+    check_json_file(json_file)
+    pool = parse_kv_tokens(kv_tokens)
     if engine is EngineKind.SIMULATE:
-        live_only = {"--upstream": upstream, "--port": port}
-        given = [name for name, value in live_only.items() if value is not None]
-        given += ["--reply live"] if reply is ReplyKind.LIVE else []
-        given += ["--concurrency"] if concurrency > 1 else []
-        if given:
-            raise typer.BadParameter(f"{given[0]} needs --engine live")
+        live_only = {
+            "--upstream": upstream is not None,
+            "--port": port is not None,
+            "--reply live": reply is ReplyKind.LIVE,
+            "--max-reply": max_reply != MAX_REPLY,
+            "--temperature": temperature != 0,
+            "--seed": seed != 0,
+            "--concurrency": concurrency > 1,
+        }
+        refuse(live_only, "needs --engine live")
+    elif upstream is not None:
+        own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
+        refuse(own_only, "is for an engine that is started here, --upstream has its own")
     sessions = load_sessions(paths or [], demo, limit)
     model_dir = find_model(model, tokenizer, upstream)
     tokenizer_dir = tokenizer or model_dir
@@ -116,7 +129,7 @@ def replay(
         upstream=upstream,
         port=port,
         unit=unit,
-        kv_tokens=parse_kv_tokens(kv_tokens),
+        kv_tokens=pool,
         sampling=Sampling(max_reply, temperature, seed),
         concurrency=concurrency,
     )
@@ -140,15 +153,22 @@ def replay(
                 )
                 await run.run(list(dict.fromkeys(layout)))
 
-    interrupted = False
+    interrupted = True
     try:
         asyncio.run(carry_out())
+        interrupted = False
     except KeyboardInterrupt:
-        interrupted = True
-    if accounts:
-        show(accounts, facts | {"interrupted": interrupted}, json_file)
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if accounts:
+            show(accounts, facts | {"interrupted": interrupted}, json_file)
+
+
+def refuse(options: dict[str, bool], reason: str) -> None:
+    """Raise for the first option that is given."""
+    for name, is_given in options.items():
+        if is_given:
+            raise typer.BadParameter(f"{name} {reason}")
 
 
 def load_sessions(paths: Sequence[Path], demo: bool, limit: int | None) -> list[Session]:
@@ -185,7 +205,10 @@ def replay_progress(
     """A bar on standard error: what to call while the engine starts, and what with each call."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     num_calls = sum(len(session.calls) for session in sessions)
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task("loading", total=None)
 
         def starting(line: str) -> None:

@@ -15,6 +15,10 @@ from duramen.serving.vllm.answer import Answer
 from duramen.serving.vllm.http import EngineHttp
 from duramen.serving.vllm.protocol import Completion, OnTokens, Sampling, Tool
 
+MESSAGE_KEYS = ("role", "content", "tool_calls", "reasoning")
+PROBE = (3, 1, 2)  # no template renders this
+PROBE_SALT = "duramen probe"  # three tokens fill no block: nothing stays in the cache
+
 
 class Seam(Protocol):
     async def run(
@@ -122,11 +126,6 @@ async def find_seam(http: EngineHttp, model: str) -> tuple[Seam, Completion]:
         except EngineError as error:
             reasons.append(str(error))
     raise EngineError("this server runs no token ids of ours: " + "; ".join(reasons))
-
-
-MESSAGE_KEYS = ("role", "content", "tool_calls", "reasoning")
-PROBE = (3, 1, 2)  # no template renders this
-PROBE_SALT = "duramen probe"  # shorter than a block anyway: it leaves nothing in the cache
 
 
 def _chat_request(model: str, tools: Sequence[Tool]) -> dict[str, Any]:
