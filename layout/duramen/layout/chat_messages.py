@@ -32,9 +32,9 @@ def template_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for tool in tools:
         given = tool.get("function") or {}
         function = {key: given.get(key) for key in ("name", "description", "parameters")}
-        optional = {
-            key: given[key] for key in ("strict", "defer_loading") if given.get(key) is not None
-        }
+        for key in ("strict", "defer_loading"):
+            if given.get(key) is not None:
+                function[key] = given[key]
         definitions.append({"type": tool.get("type", "function"), "function": function})
     return definitions
 
