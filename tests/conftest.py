@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 from tokenizers import Tokenizer
 
 from duramen.layout.errors import DuramenError
@@ -19,6 +20,9 @@ from duramen.serving.models import fetch, tiny
 from duramen.serving.vllm.engine import VllmEngine, attach, wait_until_ready
 from duramen.serving.vllm.launch import VllmConfig, VllmProcess
 from duramen.serving.vllm.version import installed_build
+
+settings.register_profile("duramen", deadline=None)  # no test asserts on time
+settings.load_profile("duramen")
 
 Encode = Callable[[str], list[int]]
 

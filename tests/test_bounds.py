@@ -9,7 +9,8 @@ from duramen.layout.zones import Prompt, Span, Zone
 
 def prompt(*texts: str) -> Prompt:
     """One token per character, one span per text."""
-    spans, ids = [], []
+    spans: list[Span] = []
+    ids: list[int] = []
     for text in texts:
         start = len(ids)
         ids += [ord(character) for character in text]

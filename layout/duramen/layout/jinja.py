@@ -114,6 +114,8 @@ def _keeping(name: str) -> Callable[..., Any]:
     return keeping
 
 
+_DICT_METHODS = frozenset(dir(dict))
+
 # What Jinja itself passes to a filter.
 _CONTEXTS = (jinja2.Environment, jinja2.runtime.Context, nodes.EvalContext)
 
@@ -138,6 +140,8 @@ class TrackedEnvironment(ImmutableSandboxedEnvironment):
         return not encodes and super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _DICT_METHODS:
+            return obj[attribute]  # what the slower way finds, too
         return super().getattr(_own(obj), attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -196,6 +196,8 @@ class Tokenizer:
         encoder = self._plain if at_start else self._plain_inner
         encoding = encoder.encode(text, add_special_tokens=False)
         token_ids: list[int] = encoding.ids
+        if self._forbidden.isdisjoint(token_ids):
+            return token_ids
         for token_id, (start, end) in zip(token_ids, encoding.offsets, strict=True):
             if token_id in self._forbidden and end - start > 1:
                 # The model's own vocabulary spells it (Unigram does): break it in two.

@@ -53,6 +53,7 @@ class Transcript:
         self._renderer = DeltaRenderer(self.template, self.tools, self.now, self.arguments)
         self._reply: Reply | None = None
         self._sampled: list[int] = []
+        self._said = ""
         self._generation_prompt = ""
         self.messages: list[Message] = []
         self.deviations: list[Deviation] = []
@@ -107,6 +108,7 @@ class Transcript:
         source = f"message {len(self.messages)} (assistant) text"
         tail = list(self.tokenizer.encode_text(seen)) if seen else []
         self._sampled = [*kept, *tail]
+        self._said = text + seen + (closer or "")
         self._stream.append_sampled(self._sampled, text + seen, source)
         self._reply = Reply(message, closer, self._turn_ends())
         self.messages.append(message)
@@ -162,9 +164,9 @@ class Transcript:
 
     def _note_reply_deviation(self, rendered: str) -> None:
         """Name the token at which the template would write the reply otherwise than it was."""
-        said = self.tokenizer.decode(self._sampled)
-        if said == rendered:
+        if self._said == rendered:
             return
+        said = self.tokenizer.decode(self._sampled)
         common = common_text(said, rendered)
         token = len(self.token_ids) - len(self._sampled)
         token += len(self.tokenizer.token_prefix(self._sampled, said[:common]))
