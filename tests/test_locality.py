@@ -11,9 +11,10 @@ from duramen.layout.jinja import TrackedEnvironment
 from duramen.layout.locality import why_not_local
 from duramen.layout.template import ChatTemplate, Message
 
-LOOP = "{% for m in messages %}"
+LOOP = "{% for m in messages %}>"  # every message begins as the generation prompt does
+ASK = "{% if add_generation_prompt %}>{% endif %}"
 PRINT = "{{ m.role }}:{{ m.content }};"
-TOOLS = [{"name": "f", "tags": ["p", "q", "r", "s", "t", "u", "v", "w"]}]
+TOOLS = [{"name": "f", "tags": [*"abcdefghijklmnopqrstuvwxyz"]}]
 
 FAR = {
     "namespace state": "{% set ns = namespace(n=0) %}"
@@ -58,7 +59,10 @@ FAR = {
     "loop in a macro": "{% macro f() %}"
     + LOOP
     + "{{ m.content }}{% endfor %}{% endmacro %}{{ f() | length }}",
-    "loop in a set block": "{% set x %}" + LOOP + PRINT + "{% endfor %}{% endset %}{{ x | length }}",
+    "loop in a set block": "{% set x %}"
+    + LOOP
+    + PRINT
+    + "{% endfor %}{% endset %}{{ x | length }}",
     "loop in a filter block": "{% filter length %}" + LOOP + PRINT + "{% endfor %}{% endfilter %}",
     "loop in a block": "{% block b %}"
     + LOOP
@@ -86,7 +90,7 @@ FAR = {
     "filter": "{% for m in messages | reverse %}" + PRINT + "{% endfor %}",
     "changed": LOOP + "{{ loop.changed(m.role) }}{% endfor %}",
     "random": LOOP + "{{ [1, 2, 3] | random }}{% endfor %}",
-}  # fmt: skip
+}
 
 NEAR = {
     "plain": LOOP + PRINT + "{% endfor %}",
@@ -96,7 +100,7 @@ NEAR = {
     + "{% if loop.last or messages[loop.index0 + 1].role == 'user' %}.{% endif %}{% endfor %}",
     "first apart": "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}"
     "[{{ messages[0].content }}]{% else %}{% set rest = messages %}{% endif %}"
-    "{% for m in rest %}{{ rest[loop.index0 - 1].role }}" + PRINT + "{% endfor %}",
+    "{% for m in rest %}>{{ rest[loop.index0 - 1].role }}" + PRINT + "{% endfor %}",
     "namespace of a macro": "{% macro f(x) %}{% set ns = namespace(n=0) %}{% for c in x %}"
     "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{% endmacro %}"
     + LOOP
@@ -106,7 +110,7 @@ NEAR = {
     + PRINT
     + "{% else %}nothing{% endfor %}",
     "generation": LOOP + "{% generation %}" + PRINT + "{% endgeneration %}{% endfor %}",
-}  # fmt: skip
+}
 
 
 def conversation(random: Random, num_messages: int) -> list[Message]:
@@ -134,14 +138,18 @@ def renderers(source: str) -> tuple[DeltaRenderer, DeltaRenderer]:
     return short, whole
 
 
-def check_window(short: DeltaRenderer, whole: DeltaRenderer, random: Random) -> None:
+def check_window(short: DeltaRenderer, whole: DeltaRenderer, random: Random) -> bool:
+    """Whether the window was enough: a template that leaves its past is rendered whole."""
     messages = conversation(random, random.randint(HEAD + TAIL + 2, HEAD + TAIL + 9))
     num_new, reply = random.randint(1, 3), random.random() < 0.5
     fast, slow = (delta(r, messages, num_new, reply=reply) for r in (short, whole))
     source = short.template.source
     assert (str(fast.text), fast.num_closing) == (str(slow.text), slow.num_closing), source
     assert fast.broken == slow.broken, source
-    assert [(n, o + (fast.shift if o > 0 else 0)) for n, o in fast.text.runs] == [*slow.text.runs]
+    assert [(n, o + (fast.shift if o > HEAD else 0)) for n, o in fast.text.runs] == [
+        *slow.text.runs
+    ]
+    return fast.broken is None
 
 
 @pytest.mark.parametrize("source", FAR.values(), ids=FAR)
@@ -152,7 +160,7 @@ def test_far_reaching_templates_are_not_called_local(source: str) -> None:
 @pytest.mark.parametrize("source", NEAR.values(), ids=NEAR)
 def test_near_templates_are_called_local_and_are(source: str) -> None:
     random = Random(1)
-    pair = renderers(source + "{% if add_generation_prompt %}assistant:{% endif %}")
+    pair = renderers(source + ASK)
     for _ in range(40):
         check_window(*pair, random)
 
@@ -165,13 +173,13 @@ class Writer:
 
     def source(self) -> str:
         pick = self.random.choice
-        head = "".join(pick(self.HEADS) for _ in range(self.random.randint(0, 2)))
+        head = "".join(pick(self.HEADS) for _ in range(self.random.randint(1, 4)))
         body = "".join(self.statement(2) for _ in range(self.random.randint(1, 4)))
+        head += "".join(self.MACROS[used] for used in self.MACROS if used in body)
         target = pick(["messages", "messages", "rest", "messages[1:]", "again"])
         tail = pick(["", "", "{{ messages[0].role }}", "{% if rest %}r{% endif %}", "{{ kept }}"])
-        loop = f"{{% for m in {target} %}}{body}{{{{ m.content }}}};{{% endfor %}}"
-        prompt = "{% if add_generation_prompt %}assistant:{% endif %}"
-        return head + pick(self.WRAPPERS) % loop + tail + prompt
+        loop = f"{{% for m in {target} %}}>{body}{{{{ m.content }}}};{{% endfor %}}"
+        return head + pick(self.WRAPPERS) % loop + tail + ASK
 
     HEADS = (
         "{% set rest = messages[1:] %}",
@@ -184,13 +192,21 @@ class Writer:
         "{% set ns = namespace(n=0) %}",
         "{% set it = tools[0].tags|map('upper') %}",
         "{% set kept = tools[0].tags|map('upper')|join %}",
-        "{% macro f(x) %}{% set ns = namespace(n=x) %}{% set ns.n = ns.n ~ '!' %}{{ ns.n }}"
-        "{% endmacro %}",
-        "{% macro g() %}{{ caller() }}{% endmacro %}",
     )
-    WRAPPERS = ("%s", "%s", "%s", "%s", "{%% set kept %%}%s{%% endset %%}",
-                "{%% if messages[0].content or true %%}%s{%% endif %%}",
-                "{%% filter upper %%}%s{%% endfilter %%}")  # fmt: skip
+    MACROS = {  # noqa: RUF012
+        "f(m.role)": "{% macro f(x) %}{% set mine = namespace(n=x) %}{% set mine.n = mine.n ~ 1 %}"
+        "{{ mine.n }}{% endmacro %}",
+        "call g()": "{% macro g() %}{{ caller() }}{% endmacro %}",
+    }
+    WRAPPERS = (
+        "%s",
+        "%s",
+        "%s",
+        "%s",
+        "{%% set kept %%}%s{%% endset %%}",
+        "{%% if messages[0].content or true %%}%s{%% endif %%}",
+        "{%% filter upper %%}%s{%% endfilter %%}",
+    )
 
     def statement(self, depth: int) -> str:
         pick = self.random.choice
@@ -206,34 +222,72 @@ class Writer:
                 )
             )
         return pick(
-            ("x", "{{ m.role }}", "{{ f(m.role) }}", f"{{{{ {self.expression()} }}}}", "{% set y = m %}",
-             "{% set ns.n = ns.n + 1 %}", "{{ it|first }}", "{% continue %}", "{% break %}", "{{ kept }}")
-        )  # fmt: skip
+            (
+                "x",
+                "{{ m.role }}",
+                "{{ f(m.role) }}",
+                f"{{{{ {self.expression()} }}}}",
+                "{% set y = m %}",
+                "{% set ns.n = ns.n + 1 %}",
+                "{{ it|first }}",
+                "{% if it is defined %}{{ it|first }}{% endif %}",
+                "{% continue %}",
+                "{% break %}",
+                "{{ kept }}",
+            )
+        )
 
     def condition(self) -> str:
         one = self.random.choice(
-            (f"{self.expression()} == 'user'", f"{self.expression()} == 'tool'", "loop.last", "loop.first",
-             "loop.index0 > 0", "loop.index == 1", "loop.index0 != 1", "rest", "not messages[1:]",
-             "loop.previtem", "loop.nextitem is defined", "rest is defined", "m.content")
-        )  # fmt: skip
+            (
+                f"{self.expression()} == 'user'",
+                f"{self.expression()} == 'tool'",
+                "loop.last",
+                "loop.first",
+                "loop.index0 > 0",
+                "loop.index == 1",
+                "loop.index0 != 1",
+                "rest",
+                "not messages[1:]",
+                "loop.previtem",
+                "loop.nextitem is defined",
+                "rest is defined",
+                "m.content",
+            )
+        )
         joint = self.random.choice(("", "", " and ", " or "))
         return f"{one}{joint}{self.condition()}" if joint else one
 
     def expression(self) -> str:
         name = self.random.choice(("messages", "messages", "rest", "again", "messages[1:]"))
         index = self.random.choice(
-            ("0", "loop.index0", "loop.index0 - 1", "loop.index0 + 1", "loop.index", "loop.index - 1",
-             "loop.index + 1", "-1")
-        )  # fmt: skip
+            (
+                "0",
+                "loop.index0",
+                "loop.index0 - 1",
+                "loop.index0 + 1",
+                "loop.index",
+                "loop.index - 1",
+                "loop.index + 1",
+                "-1",
+            )
+        )
         return self.random.choice(
-            (f"{name}[{index}].role", f"{name}[{index}].content", "loop.previtem.role",
-             "loop.nextitem.content", "m.role", "messages[0].content", "loop.index")
-        )  # fmt: skip
+            (
+                f"{name}[{index}].role",
+                f"{name}[{index}].content",
+                "loop.previtem.role",
+                "loop.nextitem.content",
+                "m.role",
+                "messages[0].content",
+                "loop.index",
+            )
+        )
 
 
 def test_random_templates_that_are_called_local_are() -> None:
     random, environment = Random(20), TrackedEnvironment()
-    num_local = num_checked = 0
+    num_local = num_unbroken = 0
     for _ in range(1500):
         source = Writer(random).source()
         if why_not_local(environment.parse(source)) is not None:
@@ -245,11 +299,11 @@ def test_random_templates_that_are_called_local_are() -> None:
         num_local += 1
         for _ in range(6):
             try:
-                check_window(*pair, random)
+                num_unbroken += check_window(*pair, random)
             except TemplateError:  # names that this template never set
                 break
-            num_checked += 1
-    assert num_local > 150 and num_checked > 600, (num_local, num_checked)
+    assert num_local > 150
+    assert num_unbroken > 400
 
 
 def test_what_is_not_json_is_refused_in_one_line() -> None:

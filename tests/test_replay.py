@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, Recorde
 from duramen.experiments.trajectory import Call, Message, Session, Tool
 from duramen.layout.blocks import common_prefix
 from duramen.layout.errors import EngineError, LayoutError
+from duramen.layout.zones import Prompt, Span, Zone
 from duramen.serving.vllm.fake import FakeEngine
 from duramen.serving.vllm.protocol import Completion, Sampling
 
@@ -98,7 +101,8 @@ def fake_engine(model: Model, **sizes: int) -> FakeEngine:
 def test_recorded_replies_break_nothing(model: Model, layout: LayoutName) -> None:
     sums = replay(model, [growing("a", 5), growing("b", 5)], ModelTarget(None, 1, None), layout)
     assert (sums.num_sessions, sums.num_calls, sums.breaks) == (2, 10, [])
-    assert sums.delivered == sums.predicted == sums.unit == sums.token
+    assert sums.delivered == sums.predicted == sums.unit - 8  # the last sampled token of 8 replies
+    assert sums.unit == sums.token - 1  # the first prompt of both is the same
     assert 0 < sums.prompt_tokens - sums.content <= (sums.uncached_tokens or 0)
 
 
@@ -117,7 +121,7 @@ def test_live_replies_break_recorded_inside_the_reply_and_stable_never(model: Mo
         replay(
             model,
             sessions,
-            LiveTarget(fake_engine(model), Sampling(8, 1.0, 7), serial=True, salt=""),
+            LiveTarget(fake_engine(model), Sampling(24, 1.0, 7), serial=True, salt=""),
             layout,
             live_replies=True,
         )
@@ -131,21 +135,26 @@ def test_live_replies_break_recorded_inside_the_reply_and_stable_never(model: Mo
 
 
 @pytest.mark.parametrize(
-    "second",
+    ("second", "sources"),
     [
-        (user("Go."), user("And now?")),  # dropped
-        (user("Go."), said("rewritten"), user("And now?")),
-        (user("Go."),),  # sent again
+        ((user("Go."), user("And now?")), ["message 1 (user)"]),  # in place of an answer's opening
+        ((user("Go."), said("rewritten"), user("And now?")), []),
+        ((user("Go."),), []),  # sent again
     ],
 )
-def test_a_reply_that_the_client_does_not_keep_breaks_nothing(
-    model: Model, second: tuple[Message, ...]
+def test_a_reply_that_the_client_does_not_keep_is_not_what_breaks(
+    model: Model, second: tuple[Message, ...], sources: list[str]
 ) -> None:
     session = Session("s", (Call((user("Go."),), said("recorded")), Call(second, None)))
     target = LiveTarget(fake_engine(model), Sampling(8), serial=True, salt="")
-    for layout in (RECORDED, STABLE):
-        sums = replay(model, [session], target, layout, live_replies=True)
-        assert (sums.num_calls, sums.breaks) == (2, [])
+    recorded = replay(model, [session], target, RECORDED, live_replies=True)
+    assert [found.source for found in recorded.breaks] == sources
+    watched = Recorder(target)
+    stable = replay(model, [session], watched, STABLE, live_replies=True)
+    assert (stable.num_calls, stable.breaks) == (2, [])
+    (first, outcome), (then, _) = watched.sent
+    assert then[: len(first)] == first
+    assert then[len(first) :][: len(outcome.token_ids)] != list(outcome.token_ids)
 
 
 def test_an_edit_is_a_break_where_it_was_made(model: Model) -> None:
@@ -255,7 +264,7 @@ class PerCall:
 def test_bounds_hold_on_every_call(
     model: Model, sessions: list[Session], layout: LayoutName, unit: int
 ) -> None:
-    """And each has a slow twin: the longest prefix in common with anything before, by comparison."""
+    """And each has a slow twin: the longest prefix in common with anything before."""
     per_call, target = PerCall(), Recorder(ModelTarget(None, unit, None))
     sums = replay(model, sessions, target, layout, progress=per_call)
     assert sums.num_calls == len(target.sent) == sum(len(s.calls) for s in sessions)
@@ -289,14 +298,16 @@ def test_a_finite_cache_never_beats_the_infinite_one(
 
 
 @thorough
-@given(conversations(append_only=True), st.booleans())
+@given(conversations(append_only=True), st.sampled_from(["model", "engine"]), st.booleans())
 def test_stable_never_breaks_what_only_grows(
-    model: Model, sessions: list[Session], live: bool
+    model: Model, sessions: list[Session], runs_on: str, live: bool
 ) -> None:
     target: Target = ModelTarget(None, 16, None)
-    if live:
+    if runs_on == "engine":
         target = LiveTarget(fake_engine(model), Sampling(6, 1.0, 1), serial=True, salt="")
-    sums = replay(model, sessions, target, STABLE, live_replies=live)
+    sums = replay(
+        model, sessions, target, STABLE, live_replies=live and not target.samples_the_record
+    )
     assert sums.breaks == []
     assert sums.mismatches == {}
 
@@ -320,22 +331,41 @@ def test_predicted_is_delivered_when_the_pool_is_small(
 async def in_the_model(target: Recorder, num_kv_tokens: int) -> list[int | None]:
     """What the cache model says when it is fed the ids that went through `target`."""
     twin = ModelTarget(num_kv_tokens, target.unit_tokens, target.max_model_len)
+    replies = iter([(outcome.token_ids, outcome.message) for _, outcome in target.sent])
     return [
-        (await twin.run(prompt, (), lambda o=outcome: (o.token_ids, o.message))).cached_tokens
-        for prompt, outcome in target.sent
+        (await twin.run(prompt, (), replies.__next__)).cached_tokens for prompt, _ in target.sent
     ]
 
 
+@thorough
+@given(conversations(), st.sampled_from(ALL), st.integers(2, 8), st.integers(40, 200))
+def test_at_once_every_mismatch_has_a_cause(
+    model: Model,
+    sessions: list[Session],
+    layout: LayoutName,
+    concurrency: int,
+    num_kv_blocks: int,
+) -> None:
+    """The fake shares what is in flight, queues what does not fit, and evicts."""
+    engine = fake_engine(model, num_kv_blocks=num_kv_blocks, max_model_len=39 * 16)
+    target = LiveTarget(engine, Sampling(6, 1.0, 1), serial=False, salt="")
+    sums = replay(model, sessions, target, layout, live_replies=True, concurrency=concurrency)
+    assert sums.num_calls + sums.num_skipped.total() == sum(len(s.calls) for s in sessions)
+    assert sums.num_sessions == len(sessions)
+    assert set(sums.mismatches) <= {"in_flight_sharing", "evicted"}
+    assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0)
+
+
 def test_evictions_do_happen_in_the_small_pool(model: Model) -> None:
-    engine = fake_engine(model, num_kv_blocks=14, max_model_len=13 * 16)
+    engine = fake_engine(model, num_kv_blocks=12, max_model_len=11 * 16)
     target = Recorder(LiveTarget(engine, Sampling(6), serial=True, salt=""))
-    sessions = [growing("a", 4), growing("b", 4, root="Be long."), growing("a", 4)]
+    sessions = [growing("a", 4), growing("b", 4, root="Be long."), growing("c", 4)]
     sums = replay(model, sessions, target, STABLE, live_replies=True)
     assert engine.mirror is not None
     assert engine.mirror.num_removed > 0
     assert (sums.num_calls, sums.mismatches) == (12, {})
     assert (sums.delivered or 0) < sums.unit
-    assert asyncio.run(in_the_model(target, 13 * 16)) == [o.cached_tokens for _, o in target.sent]
+    assert asyncio.run(in_the_model(target, 11 * 16)) == [o.cached_tokens for _, o in target.sent]
 
 
 # --- what does not fit, what is refused, what is cut short ---------------------------------------
@@ -345,6 +375,9 @@ def test_overflow_is_skipped_and_counted(model: Model) -> None:
     target = Recorder(ModelTarget(None, 16, 80))
     sums = replay(model, [growing("a", 5)], target, STABLE)
     assert max(len(prompt) for prompt, _ in target.sent) < 80
+    limit = len(target.sent[-1][0])  # a prompt that fills the context leaves no room for a reply
+    filled = replay(model, [growing("a", 5)], ModelTarget(None, 16, limit), STABLE)
+    assert filled.num_calls == sums.num_calls - 1
     assert sums.num_calls == len(target.sent) == 5 - sums.num_skipped.total()
     assert dict(sums.num_skipped) == {"longer_than_context": 5 - sums.num_calls}
     assert 0 < sums.num_calls < 5
@@ -402,6 +435,38 @@ def test_what_the_template_refuses_is_counted(
     assert [note for note in sums.notes if "not that" in note]
 
 
+@pytest.mark.parametrize("layout", ALL)
+def test_a_recorded_reply_that_the_template_refuses_was_not_sampled(
+    smollm2: Path, tmp_path: Path, layout: LayoutName
+) -> None:
+    """Its call counts; the next one, which quotes it, is refused."""
+    (tmp_path / "refusing.jinja").write_text(REFUSING)
+    refusing = load_model(smollm2, tmp_path / "refusing.jinja")
+    first, second = (user("Go."),), (user("Go."), said("NO"), user("On."))
+    session = Session("s", (Call(first, said("NO")), Call(second, None), Call(first, said("ok"))))
+    target = Recorder(ModelTarget(None, 16, None))
+    sums = replay(refusing, [session], target, layout)
+    assert (sums.num_calls, dict(sums.num_skipped)) == (2, {"refused_by_template": 1})
+    assert [len(outcome.token_ids) for _, outcome in target.sent] == [0, 2]
+    assert sums.breaks == [] or layout is CLOCK
+
+
+REFUSING_THE_END = REFUSING.replace(
+    "message.content == 'NO'", "loop.last and message.role == 'assistant'"
+)
+
+
+def test_a_reply_that_the_template_refuses_only_at_the_end_is_sent_as_text(
+    smollm2: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "refusing.jinja").write_text(REFUSING_THE_END)
+    refusing = load_model(smollm2, tmp_path / "refusing.jinja")
+    targets = [Recorder(ModelTarget(None, 16, None)) for _ in range(2)]
+    for target, layout in zip(targets, (RECORDED, STABLE), strict=True):
+        replay(refusing, [growing("a", 3)], target, layout)
+    assert [prompt for prompt, _ in targets[0].sent] == [prompt for prompt, _ in targets[1].sent]
+
+
 class Halting(FakeEngine):
     """Raises `error` at call number `at`."""
 
@@ -434,11 +499,25 @@ def test_what_was_done_survives_an_end_in_the_middle(
     json.dumps(sums.as_json())
 
 
+def test_the_first_ctrl_c_ends_a_run_that_never_waits(model: Model) -> None:
+    run = Replay([growing("a", 9)], model, ModelTarget(None, 16, None))
+
+    def interrupt(layout: LayoutName, sums: Accounts) -> None:
+        if sums.num_calls == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    run.progress = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(run.run([RECORDED, STABLE]))
+    assert list(run.accounts) == [RECORDED]
+    assert run.accounts[RECORDED].num_calls == 3
+
+
 # --- the form of the result --------------------------------------------------------------------
 
 
 def test_the_form_of_the_result(model: Model) -> None:
-    target = LiveTarget(fake_engine(model), Sampling(4, 1.0, 3), serial=True, salt="")
+    target = LiveTarget(fake_engine(model), Sampling(24, 1.0, 3), serial=True, salt="")
     found = replay(model, [growing("a", 3)], target, RECORDED, live_replies=True).as_json()
     assert list(found) == [
         "num_sessions",
@@ -470,6 +549,38 @@ def test_the_form_of_the_result(model: Model) -> None:
     json.dumps(found)
 
 
+def spans(*lengths: int) -> tuple[Span, ...]:
+    ends = list(accumulate(lengths, initial=0))
+    return tuple(
+        Span(start, end, Zone.LEAF, f"part {number}", bytes([number]))
+        for number, (start, end) in enumerate(pairwise(ends))
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "has_reply", "expected"),
+    [
+        ([1, 2, 3, 4, 5], True, []),
+        ([1, 2, 3, 4], True, [(4, "end")]),  # it stops before the reply's last token
+        ([1, 2, 3, 4, 9], True, [(4, "part 1")]),
+        ([1, 2, 3, 9, 9], False, []),
+        ([1, 2, 9, 9, 9], False, [(2, "part 0")]),
+        ([9, 2, 3, 4, 5], True, [(0, "part 0")]),
+    ],
+)
+def test_where_a_prompt_breaks(
+    second: list[int], has_reply: bool, expected: list[tuple[int, str]]
+) -> None:
+    """After [1, 2, 3], to which [4, 5] was sampled."""
+    sums, session = Accounts(unit_tokens=1), Session("s", ())
+    first = Prompt([1, 2, 3], spans(3))
+    bounds = sums.sending(session, 0, first, has_reply=False)
+    sums.finished(session, first, bounds, Outcome([4, 5], said("x"), 0, 0), b"reply")
+    prompt = Prompt(second, spans(3, len(second) - 3))
+    sums.sending(session, 1, prompt, has_reply=has_reply)
+    assert [(found.token, found.source) for found in sums.breaks] == expected
+
+
 def test_what_nobody_measured_is_null(model: Model) -> None:
     found = replay(model, [growing("a", 2)], ModelTarget(None, 16, None), STABLE).as_json()
     nothing = {"p50": None, "p95": None, "p99": None}
@@ -483,8 +594,10 @@ def test_an_engine_without_events_predicts_nothing(model: Model) -> None:
     engine._publish = lambda *_: None  # type: ignore[method-assign]
     engine.mirror = None
     target = LiveTarget(engine, Sampling(4), serial=True, salt="salt")
-    found = replay(model, [growing("a", 3)], target, STABLE).as_json()
+    sums = replay(model, [growing("a", 3)], target, STABLE)
+    found = sums.as_json()
     assert found["bounds"]["predicted"] is None
+    assert sums.num_mispredicted is None
     assert found["prediction_mismatches"] is None
     assert found["bounds"]["delivered"] > 0
 

@@ -108,6 +108,10 @@ class Accounts:
         return None if self.delivered is None else self.prompt_tokens - self.delivered
 
     @property
+    def num_mispredicted(self) -> int | None:
+        return None if self.predicted is None else self.mismatches.total()
+
+    @property
     def hit_rate(self) -> float | None:
         if self.delivered is None or not self.prompt_tokens:
             return None

@@ -48,13 +48,14 @@ class Model:
         )
 
     def recorded_reply(self, session: Session, turn: Turn, reply: Message) -> list[int]:
-        """The ids that a model would have sampled to say `reply`: its text, then its turn's end."""
+        """The ids that a model would have sampled to say `reply`, up to the token that ends it."""
         start = datetime.datetime.fromtimestamp(start_time_s(session), datetime.UTC)
         renderer = DeltaRenderer(self.template, template_tools(turn.tools), start)
         history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
-        ids = self.tokenizer.encode(renderer.after_history(history, said).text).token_ids
-        ends = self.tokenizer.eos_ids | self.turn_end_ids
-        return ids[: next((i + 1 for i, token_id in enumerate(ids) if token_id in ends), len(ids))]
+        sections = self.tokenizer.encode(renderer.reply_text(history, said[0])).sections
+        last = max((i for i, section in enumerate(sections) if section.control), default=None)
+        ended = sections if last is None else sections[: last + 1]
+        return [token_id for section in ended for token_id in section.token_ids]
 
 
 class Conversation(Protocol):

@@ -3,9 +3,11 @@
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from duramen.experiments.layouts import Model
 from duramen.experiments.target import LiveTarget, ModelTarget, Target, num_pool_blocks
@@ -16,6 +18,7 @@ from duramen.serving.vllm.engine import attach, launch
 from duramen.serving.vllm.facts import eos_token_ids
 from duramen.serving.vllm.launch import VllmConfig, default_block_size
 from duramen.serving.vllm.protocol import Sampling
+from duramen.serving.vllm.version import installed_build
 
 DEFAULT_UNIT = 16  # vLLM's block size on GPUs
 
@@ -45,12 +48,17 @@ class Opened:
 
 
 def load_model(tokenizer_dir: Path, chat_template: Path | None) -> Model:
-    """Tokenizer, template and EOS ids of a model folder. Raises LayoutError if files are amiss."""
+    """Tokenizer, template and EOS ids of a model folder. Raises LayoutError or ModelError if files
+    are amiss."""
     if not tokenizer_dir.is_dir():
         raise ModelError(f"{tokenizer_dir} is no folder: name the one with the model's files")
     template = load_chat_template(tokenizer_dir, chat_template)
     tokenizer = Tokenizer.load(tokenizer_dir, template.source)
-    return Model(tokenizer, template, frozenset(eos_token_ids(tokenizer_dir)))
+    try:
+        eos_ids = eos_token_ids(tokenizer_dir)
+    except msgspec.DecodeError as error:
+        raise ModelError(f"{tokenizer_dir}: a config file is broken JSON: {error}") from None
+    return Model(tokenizer, template, frozenset(eos_ids))
 
 
 def open_model(opening: Opening) -> Opened:
@@ -94,21 +102,29 @@ def _config(opening: Opening) -> VllmConfig:
         raise EngineError(
             f"this vLLM build needs units that are multiples of {granule}: not {unit}"
         )
-    config = VllmConfig(
+    max_model_len = context_tokens(opening.model_dir)
+    num_blocks = None
+    if opening.kv_tokens is not None:
+        num_blocks = num_pool_blocks(opening.kv_tokens, unit)
+        max_model_len = min(num_blocks * unit, max_model_len or opening.kv_tokens)
+    return VllmConfig(
         opening.model_dir,
         port=opening.port,
         block_size=unit,
+        max_model_len=max_model_len,
+        num_kv_blocks=None if num_blocks is None else num_blocks + 1,  # one is never used
         chat_template=opening.chat_template,
+        extra_args=_whole_prefills(opening.sampling, max_model_len),
     )
-    if opening.kv_tokens is None:
-        return config
-    num_blocks = num_pool_blocks(opening.kv_tokens, unit)
-    num_tokens = num_blocks * unit
-    return replace(
-        config,
-        num_kv_blocks=num_blocks + 1,  # vLLM never uses its null block
-        max_model_len=min(num_tokens, context_tokens(opening.model_dir) or num_tokens),
-    )
+
+
+def _whole_prefills(sampling: Sampling, num_tokens: int | None) -> tuple[str, ...]:
+    """A seeded request whose prefill is cut into chunks kills vLLM 0.32's CPU build ("CPU Generator
+    does not use offset", v1/worker/gpu_model_runner.py): options that keep prefills whole."""
+    if installed_build()[0] != "cpu" or not sampling.temperature or sampling.seed is None:
+        return ()
+    limit = ("--max-num-batched-tokens", str(num_tokens)) if num_tokens else ()
+    return ("--no-enable-chunked-prefill", *limit)
 
 
 def context_tokens(model_dir: Path) -> int | None:

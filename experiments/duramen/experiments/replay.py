@@ -80,7 +80,7 @@ class Replay:
             prompt = self._prompt(accounts, conversation, (index, call, turn), session)
             if prompt is not None:
                 outcome = await self._send(accounts, session, (index, call, turn), prompt)
-                if self._keeps_reply:
+                if self._goes_on_with(outcome):
                     history.replied(outcome.message)
                     conversation.sampled(outcome.token_ids, outcome.message)
             self.progress(layout, accounts)
@@ -89,10 +89,10 @@ class Replay:
             {"session": session.session_id, **vars(found)} for found in conversation.deviations
         ]
 
-    @property
-    def _keeps_reply(self) -> bool:
-        """Whether what the target sampled is what the conversation goes on with."""
-        return self.live_replies or self.target.samples_the_record
+    def _goes_on_with(self, outcome: Outcome) -> bool:
+        """Whether what the target sampled, if anything, is what the conversation goes on with."""
+        takes_replies = self.live_replies or self.target.samples_the_record
+        return takes_replies and bool(outcome.token_ids)
 
     def _prompt(
         self, accounts: Accounts, conversation: Conversation, place: Place, session: Session
@@ -130,12 +130,16 @@ class Replay:
         def recorded() -> tuple[Sequence[int], Message]:
             if call.reply is None:
                 return (), {"role": "assistant", "content": ""}
-            return self.model.recorded_reply(session, turn, call.reply), call.reply
+            try:
+                return self.model.recorded_reply(session, turn, call.reply), call.reply
+            except TemplateError as error:  # no model with this template said that
+                accounts.notes[str(error)] += 1
+                return (), call.reply
 
         bounds = accounts.sending(session, index, prompt, has_reply=turn.has_reply)
         accounts.notes.update(prompt.notes)
         outcome = await self.target.run(prompt.token_ids, turn.tools, recorded)
-        digest = self._spoken(outcome.token_ids) if self._keeps_reply else None
+        digest = self._spoken(outcome.token_ids) if self._goes_on_with(outcome) else None
         accounts.finished(session, prompt, bounds, outcome, digest)
         return outcome
 

@@ -1,7 +1,8 @@
 """Where a replay sends its prompts: a live engine, or the cache model."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from duramen.experiments.trajectory import Message, Tool
@@ -67,6 +68,7 @@ class ModelTarget:
     async def run(
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
     ) -> Outcome:
+        await asyncio.sleep(0)  # nothing else here waits, and Ctrl-C needs a place to come in
         reply_ids, message = recorded()
         if self.max_model_len is not None:
             reply_ids = reply_ids[: self.max_model_len - len(token_ids)]
@@ -105,7 +107,8 @@ class _Flight:
 class LiveTarget:
     """A running engine. `serial`: no two calls at once, so that predictions are exact.
 
-    With a `salt` each layout gets one of its own, for servers that are not ours to reset.
+    With a `salt` each layout gets one of its own, for servers that are not ours to reset. The seed
+    of `sampling` is that of a layout's first call and counts up, or all calls would draw alike.
     """
 
     name = "live"
@@ -122,6 +125,7 @@ class LiveTarget:
         self._flights: list[_Flight] = []
         self._computed = RadixCache()  # by the calls that have finished
         self._is_settled = False
+        self._num_sent = 0
 
     async def begin_layout(self, name: str) -> None:
         """Raises EngineError if the engine does not forget."""
@@ -131,6 +135,7 @@ class LiveTarget:
             raise EngineError("the engine did not empty its cache between two layouts")
         self._computed = RadixCache()
         self._is_settled = True
+        self._num_sent = 0
 
     async def run(
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
@@ -138,7 +143,7 @@ class LiveTarget:
         flight = self._take_off(token_ids)
         try:
             done = await self._engine.complete(
-                token_ids, self._sampling, tools=tools, salt=self._salt
+                token_ids, self._next_sampling(), tools=tools, salt=self._salt
             )
         finally:
             self._flights.remove(flight)
@@ -154,6 +159,12 @@ class LiveTarget:
             done.ttft_s,
             done.itl_s,
         )
+
+    def _next_sampling(self) -> Sampling:
+        first = self._sampling.seed
+        seed = None if first is None else first + self._num_sent
+        self._num_sent += 1
+        return replace(self._sampling, seed=seed)
 
     def _take_off(self, token_ids: Sequence[int]) -> _Flight:
         mirror = self._engine.mirror

@@ -39,11 +39,9 @@ class ContentIndex:
         stood, or that belong to a leading run that any session began with; and the first `lcp`
         tokens, which may end inside a segment."""
         seen = self._in_session.get(session_id, set())
-        leading = True
         num_known = 0
         for span, beginning in zip(prompt.spans, _chain(prompt.spans), strict=True):
-            leading = leading and beginning in self._beginnings
-            if leading or span.digest in seen:
+            if beginning in self._beginnings or span.digest in seen:
                 num_known += span.num_tokens
             else:
                 num_known += min(max(lcp - span.start, 0), span.num_tokens)

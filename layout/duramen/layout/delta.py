@@ -7,12 +7,19 @@ history; any other template is rendered whole, where only the text is made again
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os.path import commonprefix
 from typing import Any
 
 from duramen.layout.errors import TemplateError
 from duramen.layout.spans import data_extents
-from duramen.layout.template import ChatTemplate, Message
+from duramen.layout.template import (
+    ChatTemplate,
+    Marked,
+    Message,
+    marked_messages,
+    marked_tools,
+)
 from duramen.layout.tracked import Tracked
 
 HEAD, TAIL = 3, 3  # messages that stand for the history of a local template
@@ -30,8 +37,8 @@ class Break:
 @dataclass(frozen=True)
 class Delta:
     """`text` follows what is frozen. Its first `num_closing` characters close the reply's turn;
-    its origins count from `shift` messages on: origin o is message o - 1 + shift. `rendered` is
-    what the template itself writes for the sampled reply, its turn's end left out."""
+    its origins count from `shift` messages on: origin o > HEAD is message o - 1 + shift.
+    `rendered` is what the template itself writes for the sampled reply, its turn's end left out."""
 
     text: Tracked
     num_closing: int
@@ -56,11 +63,15 @@ class DeltaRenderer:
     now: datetime.datetime | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def _marked_tools(self) -> Marked | None:
+        return marked_tools(self.tools)
+
     def full(self, messages: Sequence[Message], *, prompt: bool) -> Tracked:
         """The whole conversation; `prompt` adds the generation prompt."""
         return self.template.render(
             messages,
-            tools=self.tools,
+            tools=self._marked_tools,
             add_generation_prompt=prompt,
             now=self.now,
             arguments=self.arguments,
@@ -72,9 +83,10 @@ class DeltaRenderer:
         """Text behind a sampled reply: what closes its turn, then the `new` messages."""
 
         def render(window: Sequence[Message], shift: int) -> Delta:
-            opened = self.full(window, prompt=True)
-            closed = self.full([*window, reply.message], prompt=False)
-            after = self.full([*window, reply.message, *new], prompt=True)
+            messages = marked_messages([*window, reply.message, *new])
+            opened = self.full(Marked(messages[: len(window)]), prompt=True)
+            closed = self.full(Marked(messages[: len(window) + 1]), prompt=False)
+            after = self.full(messages, prompt=True)
             start = _boundary(after, closed, len(window) + 1)
             broken = _break(opened, after)
             floor = 0 if broken else len(opened)
@@ -89,16 +101,25 @@ class DeltaRenderer:
         """Text behind a prompt that ended in a generation prompt and got no sampled reply."""
 
         def render(window: Sequence[Message], shift: int) -> Delta:
-            closed = self.full(window, prompt=False)
-            opened = self.full(window, prompt=True)
-            after = self.full([*window, *new], prompt=True)
+            messages = marked_messages([*window, *new])
+            closed = self.full(Marked(messages[: len(window)]), prompt=False)
+            opened = self.full(Marked(messages[: len(window)]), prompt=True)
+            after = self.full(messages, prompt=True)
             broken = _break(opened, after)
             start = len(opened) if broken is None else _boundary(after, closed, len(window))
-            if broken is not None:
+            if broken is not None and new and new[0].get("role") == "assistant":
+                # It continues in the turn that the generation prompt opened.
                 start += common_text(opened[len(closed) :], after[start:])
             return Delta(after[start:], 0, shift, broken)
 
         return self._windowed(render, history)
+
+    def reply_text(self, history: Sequence[Message], reply: Message) -> Tracked:
+        """What a model says that replies as recorded: the template's text, to its turn's end."""
+        opened = self.full(history, prompt=True)
+        closed = self.full([*history, reply], prompt=False)
+        start = len(opened) if closed.startswith(opened) else common_text(opened, closed)
+        return closed[start:]
 
     def _windowed(self, render: Any, history: Sequence[Message]) -> Delta:
         if self.template.is_local and len(history) > HEAD + TAIL:

@@ -71,10 +71,14 @@ class Encoder:
     ) -> None:
         bounds = [section.start, *cuts, section.end]
         pieces = [str.__getitem__(text, slice(a, b)) for a, b in pairwise(bounds)]
-        unproven = sum(not self.prover.is_proven(a, b) for a, b in pairwise(pieces))
+        whole = "".join(pieces)
+        unproven = sum(
+            not self.prover.is_proven(whole[: cut - section.start], whole[cut - section.start :])
+            for cut in cuts
+        )
         if unproven and not self.independent:
             result.num_unproven += unproven
-            starts = self.prover.tokenizer.token_starts("".join(pieces), at_start=at_start)
+            starts = self.prover.tokenizer.token_starts(whole, at_start=at_start)
             base = len(result.token_ids)
             for cut in cuts:
                 before = sum(start < cut - section.start for start in starts)

@@ -140,8 +140,8 @@ class TrackedEnvironment(ImmutableSandboxedEnvironment):
         return not encodes and super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if type(obj) is dict and attribute in obj and attribute not in _DICT_METHODS:
-            return obj[attribute]  # what the slower way finds, too
+        if type(obj) is dict and attribute not in _DICT_METHODS:  # as below, only faster
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(_own(obj), attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:

@@ -21,16 +21,43 @@ from duramen.layout.tracked import OTHER, TOOLS, Tracked
 
 Message = Mapping[str, Any]
 
+# Words of the interface, not data: some templates build <|user|> from them.
+ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
+
 
 def with_origin(value: Any, origin: int) -> Any:
     """A deep copy of JSON-like `value` whose strings (keys too) are data of `origin`."""
     if isinstance(value, str):
         return Tracked.data(str(value), origin)
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):  # the first is faster to ask
         return {with_origin(k, origin): with_origin(v, origin) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [with_origin(item, origin) for item in value]
     return value
+
+
+class Marked(list[Any]):
+    """Messages or tools whose strings know their origin already."""
+
+
+def marked_messages(messages: Sequence[Message]) -> Marked:
+    if isinstance(messages, Marked):
+        return messages
+    return Marked(_with_message_origin(m, i + 1) for i, m in enumerate(messages))
+
+
+def marked_tools(tools: Sequence[Mapping[str, Any]] | None) -> Marked | None:
+    if isinstance(tools, Marked):
+        return tools or None
+    return Marked(with_origin(tools, TOOLS)) if tools else None
+
+
+def _with_message_origin(message: Message, origin: int) -> Any:
+    tracked = with_origin(message, origin)
+    role = message.get("role")
+    if isinstance(role, str) and role in ROLES:
+        tracked["role"] = role
+    return tracked
 
 
 class ChatTemplate:
@@ -71,7 +98,8 @@ class ChatTemplate:
         now: datetime.datetime | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Tracked:
-        """The text of the conversation; characters of message i have origin i + 1.
+        """The text of the conversation; characters of message i, known roles apart, have origin
+        i + 1.
 
         `now` is what `strftime_now` shows. Raises TemplateError when the template refuses the
         messages, with its own reason.
@@ -84,8 +112,8 @@ class ChatTemplate:
 
         variables = {
             **self.specials,
-            "messages": [with_origin(m, i + 1) for i, m in enumerate(messages)],
-            "tools": with_origin(tools, TOOLS) if tools else None,
+            "messages": marked_messages(messages),
+            "tools": marked_tools(tools),
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
             "strftime_now": strftime_now,
@@ -98,6 +126,10 @@ class ChatTemplate:
         except Exception as error:  # a template can fail in any way Python can
             raise TemplateError(f"the chat template refuses these messages: {error}") from None
         assert isinstance(text, Tracked)
+        try:
+            str.encode(text)
+        except UnicodeEncodeError:
+            raise TemplateError("the messages hold a lone surrogate: not valid Unicode") from None
         return text
 
 

@@ -107,7 +107,9 @@ class Tokenizer:
         return cls(read_json(directory / "tokenizer.json"), config, template)
 
     def __post_init__(self) -> None:
-        model = self.spec.get("model") or {}
+        model = self.spec.get("model")
+        if not isinstance(model, dict):
+            raise TokenizerError("tokenizer.json describes no model")
         if self.spec.get("normalizer") is None:
             normalizer = CLASS_NORMALIZERS.get(str(self.config.get("tokenizer_class")))
             self.spec = {**self.spec, "normalizer": normalizer}
@@ -194,7 +196,10 @@ class Tokenizer:
 
     def _encode_plain(self, text: str, at_start: bool) -> list[int]:
         encoder = self._plain if at_start else self._plain_inner
-        encoding = encoder.encode(text, add_special_tokens=False)
+        try:
+            encoding = encoder.encode(text, add_special_tokens=False)
+        except TypeError:  # the one way in which a str cannot be UTF-8
+            raise TokenizerError("text holds a lone surrogate: it is not valid Unicode") from None
         token_ids: list[int] = encoding.ids
         if self._forbidden.isdisjoint(token_ids):
             return token_ids
@@ -246,9 +251,9 @@ class Tokenizer:
             token = self.control[str(match[0])]
             if inside and _stands_alone(token, text, start, end):
                 floor = found[-1][1] if found else 0
-                while token.lstrip and start > floor and text[start - 1].isspace():
+                while token.lstrip and start > floor and _is_blank(text[start - 1]):
                     start -= 1
-                while token.rstrip and end < len(text) and text[end].isspace():
+                while token.rstrip and end < len(text) and _is_blank(text[end]):
                     end += 1
                 found.append((start, end, token))
                 position = end
@@ -303,13 +308,18 @@ def added_tokens(spec: dict[str, Any], config: dict[str, Any]) -> list[AddedToke
     decoder = config.get("added_tokens_decoder") or {}
     tokens = []
     for entry in spec.get("added_tokens") or []:
-        flags = {
-            k: bool(entry.get(k))
-            for k in ("special", "lstrip", "rstrip", "single_word", "normalized")
-        }
-        flags["special"] |= bool(decoder.get(str(entry["id"]), {}).get("special"))
-        tokens.append(AddedToken(id=entry["id"], content=entry["content"], **flags))
+        try:
+            flags = {flag: bool(entry.get(flag)) for flag in _FLAGS}
+            flags["special"] |= bool(decoder.get(str(entry["id"]), {}).get("special"))
+            tokens.append(AddedToken(id=entry["id"], content=entry["content"], **flags))
+        except (AttributeError, KeyError, TypeError):
+            raise TokenizerError(f"tokenizer.json has a broken added token: {entry!r}") from None
     return tokens
+
+
+def _is_blank(character: str) -> bool:
+    """As `tokenizers` sees it: Python's blanks without the four ASCII separators."""
+    return character.isspace() and not "\x1c" <= character <= "\x1f"
 
 
 def _longest_first(contents: Iterable[str]) -> re.Pattern[str] | None:

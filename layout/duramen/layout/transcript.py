@@ -183,8 +183,14 @@ class Transcript:
         )
         present = self._renderer.full([*self.messages, *new], prompt=True)
         ids = [self.tokenizer.encode(text).token_ids for text in (past, present)]
+        token = common_prefix(*ids)
+        same = common_prefix(self.token_ids, ids[0][:token])
+        if same < token:  # what is frozen spells the common text with other tokens
+            text = self.tokenizer.decode(ids[0][same:token])
+            frozen = list(self.token_ids[same:])
+            token = same + len(self.tokenizer.token_prefix(frozen, text))
         cause = f"the template now writes {broken.after!r} where it had written {broken.before!r}"
-        self.deviations.append(Deviation(self.num_calls, common_prefix(*ids), cause))
+        self.deviations.append(Deviation(self.num_calls, token, cause))
 
 
 def num_root_messages(messages: Sequence[Message]) -> int:

@@ -119,6 +119,7 @@ def replay(
         own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
         refuse(own_only, "is for an engine that is started here, --upstream has its own")
     sessions = load_sessions(paths or [], demo, limit)
+    concurrency = min(concurrency, len(sessions))
     model_dir = find_model(model, tokenizer, upstream)
     tokenizer_dir = tokenizer or model_dir
     assert tokenizer_dir is not None
@@ -160,7 +161,7 @@ def replay(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        if accounts:
+        if not interrupted or any(sums.num_calls for sums in accounts.values()):
             show(accounts, facts | {"interrupted": interrupted}, json_file)
 
 

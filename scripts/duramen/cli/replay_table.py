@@ -43,7 +43,7 @@ def _rows(columns: list[Accounts]) -> dict[str, list[str]]:
         "bound: unit": [_count(sums.unit) for sums in columns],
         "predicted": [_count(sums.predicted) for sums in columns],
         "delivered": [_count(sums.delivered) for sums in columns],
-        "mispredicted calls": [_count(sums.mismatches.total()) for sums in columns],
+        "mispredicted calls": [_count(sums.num_mispredicted) for sums in columns],
         "prefix breaks": [_count(len(sums.breaks)) for sums in columns],
         "TTFT p50": [_seconds(time["p50"]) for time in times],
         "TTFT p95": [_seconds(time["p95"]) for time in times],

@@ -1,0 +1,209 @@
+"""Replay on the real engine: every prediction is delivered, and live replies show who is exact."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from duramen.experiments.accounts import Accounts
+from duramen.experiments.importers.read import read_sessions
+from duramen.experiments.layouts import LayoutName, Model
+from duramen.experiments.opening import Opening, load_model, open_live
+from duramen.experiments.record.demo import demo_paths
+from duramen.experiments.replay import Overflow, Replay
+from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, RecordedReply
+from duramen.experiments.trajectory import Call, Message, Session, Tool
+from duramen.layout.errors import EngineError
+from duramen.serving.vllm.engine import VllmEngine
+from duramen.serving.vllm.protocol import Sampling
+
+pytestmark = pytest.mark.live
+
+CLOCK, RECORDED, STABLE = LayoutName.CLOCK, LayoutName.RECORDED, LayoutName.STABLE
+CLASSES = {"in_flight_sharing", "evicted", "event_lag", "other"}
+
+
+def demo(num_sessions: int, num_calls: int) -> list[Session]:
+    return [
+        replace(session, calls=session.calls[:num_calls])
+        for session in islice(read_sessions(demo_paths()), num_sessions)
+    ]
+
+
+class Watched(LiveTarget):
+    """Remembers what was sent and what came back."""
+
+    sent: list[tuple[list[int], Outcome]]
+
+    async def begin_layout(self, name: str) -> None:
+        self.sent = []
+        await super().begin_layout(name)
+
+    async def run(
+        self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
+    ) -> Outcome:
+        outcome = await super().run(token_ids, tools, recorded)
+        self.sent.append((list(token_ids), outcome))
+        return outcome
+
+
+async def replay(
+    target: LiveTarget, model_dir: Path, sessions: Sequence[Session], layout: LayoutName
+) -> Accounts:
+    run = Replay(
+        sessions, load_model(model_dir, None), target, live_replies=True, concurrency=len(sessions)
+    )
+    await run.run([layout])
+    return run.accounts[layout]
+
+
+@pytest.mark.parametrize(("layout", "num_calls"), [(RECORDED, 8), (STABLE, 8), (CLOCK, 3)])
+async def test_serial_replay_delivers_what_was_predicted(
+    live_engine: VllmEngine, smollm2: Path, layout: LayoutName, num_calls: int
+) -> None:
+    """No seed: a seeded prefill in chunks kills vLLM 0.32's CPU build."""
+    target = Watched(live_engine, Sampling(16, 1.0), serial=True, salt="")
+    sums = await replay(target, smollm2, demo(1, num_calls), layout)
+    assert [o.cached_tokens for _, o in target.sent] == [o.predicted_tokens for _, o in target.sent]
+    assert (sums.num_calls, sums.mismatches) == (num_calls, {})
+    assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0)
+    assert sums.uncached_tokens is not None
+    assert sums.hit_rate is not None
+    if layout is CLOCK:
+        assert sums.hit_rate < 0.01
+        assert {found.source for found in sums.breaks} == {"message 0 (system)"}
+        return
+    assert all("(assistant)" in found.source for found in sums.breaks)
+    if layout is STABLE:
+        assert sums.breaks == []
+        min_uncached = sums.prompt_tokens - sums.content
+        assert sums.uncached_tokens <= 1.02 * min_uncached + sums.unit_tokens * num_calls
+
+
+async def test_live_replies_break_the_recorded_layout_inside_a_reply(
+    live_engine: VllmEngine, smollm2: Path
+) -> None:
+    """Seeded: the first reply does not survive decoding and encoding. No prompt is long enough to
+    be prefilled in chunks."""
+    target = Watched(live_engine, Sampling(64, 1.0, seed=0), serial=True, salt="")
+    sums = await replay(target, smollm2, demo(1, 6), RECORDED)
+    print(f"{len(sums.breaks)} of 5 calls break inside the reply before them")
+    assert sums.mismatches == {}
+    assert sums.breaks
+    for found in sums.breaks:
+        number = 2 * found.call  # of the reply to the call before, in this session
+        assert found.source == f"message {number} (assistant) text"
+        prompt, outcome = target.sent[found.call - 1]
+        assert len(prompt) <= found.token < len(prompt) + len(outcome.token_ids)
+
+
+CHAT = "You tell stories in plain words and never ask questions. " * 12
+
+
+def chats(num_sessions: int, num_calls: int) -> list[Session]:
+    """Sessions with one root. The recorded replies only say where the live ones go."""
+    sessions = []
+    for number in range(num_sessions):
+        ask: Message = {"role": "user", "content": f"Tell me about ship number {number}."}
+        messages: list[Message] = [{"role": "system", "content": CHAT}, ask]
+        calls = []
+        for _ in range(num_calls):
+            reply: Message = {"role": "assistant", "content": "recorded"}
+            calls.append(Call(tuple(messages), reply))
+            messages += [reply, {"role": "user", "content": "Go on."}]
+        sessions.append(Session(f"chat {number}", tuple(calls)))
+    return sessions
+
+
+@pytest.mark.parametrize(("layout", "num_tokens"), [(RECORDED, 64), (STABLE, 24), (CLOCK, 4)])
+async def test_eight_sessions_at_once(
+    live_engine: VllmEngine, smollm2: Path, layout: LayoutName, num_tokens: int
+) -> None:
+    sampling = Sampling(num_tokens, 1.0, min_tokens=num_tokens)
+    target = LiveTarget(live_engine, sampling, serial=False, salt="")
+    sums = await replay(target, smollm2, chats(8, 3), layout)
+    print(f"{layout.value}: mismatches {dict(sums.mismatches)}, {len(sums.breaks)} breaks")
+    assert sums.num_calls == 24
+    assert set(sums.mismatches) <= CLASSES
+    assert sums.mismatches["other"] == 0
+    assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0) > 0
+    if layout is RECORDED:
+        assert all("(assistant)" in found.source for found in sums.breaks)
+    if layout is STABLE:
+        assert sums.breaks == []
+
+
+async def test_a_server_that_is_not_ours_gets_a_salt_for_each_layout(
+    live_engine: VllmEngine, smollm2: Path
+) -> None:
+    """It publishes no events to us, so nothing is predicted, and its cache is left alone."""
+    upstream = Opening(
+        tokenizer_dir=smollm2,
+        model_dir=None,
+        chat_template=None,
+        upstream=live_engine._http.url,
+        port=None,
+        unit=None,
+        kv_tokens=None,
+        sampling=Sampling(4),
+        concurrency=1,
+    )
+    async with open_live(upstream, lambda line: None) as opened:
+        assert opened.facts["unit_tokens"] == 32
+        run = Replay(demo(1, 2), load_model(smollm2, None), opened.target, live_replies=True)
+        await run.run([RECORDED, STABLE])
+    recorded, stable = (run.accounts[layout].as_json() for layout in (RECORDED, STABLE))
+    assert recorded["bounds"] == stable["bounds"]
+    assert recorded["bounds"]["delivered"] == recorded["bounds"]["unit"] > 0
+    assert recorded["bounds"]["predicted"] is recorded["prediction_mismatches"] is None
+    with pytest.raises(EngineError, match="units of 32 tokens, not of 16"):
+        async with open_live(replace(upstream, unit=16), lambda line: None):
+            pass
+
+
+async def test_a_small_pool_evicts_and_is_still_predicted(tiny_model: Path) -> None:
+    """Against the mirror, and against the cache model of the same size fed the same ids."""
+    opening = Opening(
+        tokenizer_dir=tiny_model,
+        model_dir=tiny_model,
+        chat_template=None,
+        upstream=None,
+        port=None,
+        unit=32,
+        kv_tokens=3210,  # no whole number of units
+        sampling=Sampling(16, 1.0, 7),
+        concurrency=1,
+    )
+    async with open_live(opening, lambda line: None) as opened:
+        assert isinstance(opened.target, LiveTarget)
+        engine = opened.target._engine
+        assert (engine.info.max_model_len, engine.info.num_kv_blocks) == (3200, 101)
+        target = Watched(engine, opening.sampling, serial=True, salt="")
+        run = Replay(demo(3, 10), load_model(tiny_model, None), target, live_replies=True)
+        for layout in (RECORDED, STABLE):
+            await run.run([layout])
+            sums = run.accounts[layout]
+            assert sums.num_calls == len(target.sent) > 20
+            assert sums.mismatches == {}
+            cached = [outcome.cached_tokens for _, outcome in target.sent]
+            assert cached == [outcome.predicted_tokens for _, outcome in target.sent]
+            twin = ModelTarget(opening.kv_tokens, 32, None)
+            replies = iter([(outcome.token_ids, outcome.message) for _, outcome in target.sent])
+            said = [await twin.run(prompt, (), replies.__next__) for prompt, _ in target.sent]
+            assert cached == [outcome.cached_tokens for outcome in said]
+        assert engine.mirror is not None
+        assert engine.mirror.num_removed > 0
+        await fill_the_pool(target, run.model)
+
+
+async def fill_the_pool(target: Watched, model: Model) -> None:
+    """Prompts cut to all but one token of the context, which is all of the pool."""
+    ask: Message = {"role": "user", "content": "word " * 4000}
+    again: Message = {"role": "user", "content": "again"}
+    session = Session("long", (Call((ask,), None), Call((ask, again), None)))
+    run = Replay([session], model, target, live_replies=True, overflow=Overflow.TRUNCATE)
+    await run.run([RECORDED])
+    assert [(len(ids), len(done.token_ids)) for ids, done in target.sent] == [(3199, 1)] * 2
+    assert run.accounts[RECORDED].mismatches == {}
