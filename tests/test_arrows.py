@@ -41,7 +41,9 @@ MAY_IMPORT = {
     },
 }
 PURE = ("duramen.layout", "duramen.serving.kv")
-LOADERS = ("duramen.layout.tokenizer", "duramen.layout.template")  # may read a model's text files
+LOADERS = tuple(  # may read a model's text files
+    f"duramen.layout.{name}" for name in ("tokenizer", "tokenizer_files", "template")
+)
 NETWORK = {"aiohttp", "asyncio", "http", "httpx", "requests", "socket", "ssl", "urllib", "zmq"}
 FILES = {"glob", "io", "os", "pathlib", "shutil", "subprocess", "tempfile"}
 CLOCK = {"time"}

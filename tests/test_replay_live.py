@@ -17,7 +17,7 @@ from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, Recorde
 from duramen.experiments.trajectory import Call, Message, Session, Tool
 from duramen.layout.errors import EngineError
 from duramen.serving.vllm.engine import VllmEngine
-from duramen.serving.vllm.protocol import Sampling
+from duramen.serving.vllm.protocol import Engine, Sampling
 
 pytestmark = pytest.mark.live
 
@@ -196,6 +196,19 @@ async def test_a_small_pool_evicts_and_is_still_predicted(tiny_model: Path) -> N
         assert engine.mirror is not None
         assert engine.mirror.num_removed > 0
         await fill_the_pool(target, run.model)
+        await crowd_the_pool(engine, tiny_model)
+
+
+async def crowd_the_pool(engine: Engine, model_dir: Path) -> None:
+    """Sessions at once in a pool for one and a half: what was predicted leaves before its call."""
+    target = LiveTarget(engine, Sampling(16, 1.0, 7), serial=False, salt="")
+    sums = await replay(target, model_dir, demo(4, 8), STABLE)
+    print(f"crowded: mismatches {dict(sums.mismatches)}")
+    assert (sums.num_calls, sums.breaks) == (32, [])
+    assert set(sums.mismatches) <= CLASSES
+    assert sums.mismatches["evicted"] > 0
+    assert sums.mismatches["other"] == 0
+    assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0)
 
 
 async def fill_the_pool(target: Watched, model: Model) -> None:

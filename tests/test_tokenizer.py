@@ -12,7 +12,8 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from duramen.layout.errors import TokenizerError
-from duramen.layout.tokenizer import AddedToken, Tokenizer, is_control, read_json
+from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.tokenizer_files import AddedToken, is_control, read_json
 from duramen.layout.tracked import TEMPLATE, Tracked, concat
 
 TEXTS = [

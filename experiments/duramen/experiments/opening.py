@@ -13,7 +13,8 @@ from duramen.experiments.layouts import Model
 from duramen.experiments.target import LiveTarget, ModelTarget, Target, num_pool_blocks
 from duramen.layout.errors import EngineError, ModelError
 from duramen.layout.template import load_chat_template
-from duramen.layout.tokenizer import Tokenizer, read_json
+from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.tokenizer_files import read_json
 from duramen.serving.vllm.engine import attach, launch
 from duramen.serving.vllm.facts import eos_token_ids
 from duramen.serving.vllm.launch import VllmConfig, default_block_size

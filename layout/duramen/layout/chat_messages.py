@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 from jinja2 import nodes
 
+from duramen.layout.errors import TemplateError
+
 Message = Mapping[str, Any]
 
 
@@ -21,7 +23,8 @@ def template_messages(
 ) -> list[dict[str, Any]]:
     """`takes_parts`: the template reads content part by part; `knows_developer`: it has that role.
 
-    Only fields that vLLM passes on are kept. Nothing in `messages` changes.
+    Only fields that vLLM passes on are kept. Nothing in `messages` changes. Raises TemplateError
+    for content that is neither text nor a list of parts.
     """
     return [_template_message(m, takes_parts, knows_developer) for m in messages]
 
@@ -63,12 +66,23 @@ def _template_message(message: Message, takes_parts: bool, knows_developer: bool
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
+    """Content as a list of parts; text parts without a text are left out, as vLLM does."""
     if content is None:
         return []
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    parts = [{"type": "text", "text": p} if isinstance(p, str) else dict(p) for p in content]
-    return [part for part in parts if part.get("type") != "text" or part.get("text") is not None]
+    given = [content] if isinstance(content, str) else content
+    if not isinstance(given, Sequence):
+        raise TemplateError(f"content must be text or a list of parts, not {content!r:.40}")
+    parts = []
+    for part in given:
+        part = {"type": "text", "text": part} if isinstance(part, str) else part
+        if not isinstance(part, Mapping):
+            raise TemplateError(f"a part of content must be an object or text, not {part!r:.40}")
+        text = part.get("text")
+        if part.get("type") != "text" or isinstance(text, str):
+            parts.append(dict(part))
+        elif text is not None:
+            raise TemplateError(f"the text of a part must be a string, not {text!r:.40}")
+    return parts
 
 
 def _tool_call(call: Any) -> Any:

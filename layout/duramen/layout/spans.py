@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duramen.layout.template import Message
-from duramen.layout.tokenizer import AddedToken
+from duramen.layout.tokenizer_files import AddedToken
 from duramen.layout.tracked import TOOLS, Tracked
 
 Control = tuple[int, int, AddedToken]  # [start, end) and the token

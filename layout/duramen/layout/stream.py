@@ -78,7 +78,9 @@ class TokenStream:
             self.spans[i] = replace(self.spans[i], zone=Zone.TRUNK)
 
     def prompt(self) -> Prompt:
-        return Prompt(list(self.token_ids), tuple(self.spans), tuple(self.notes))
+        """All of it, with what was noted since the last prompt."""
+        notes, self.notes = tuple(self.notes), []
+        return Prompt(list(self.token_ids), tuple(self.spans), notes)
 
     def _seam_holds(self, text: Tracked) -> bool:
         """Whether `text` can follow without changing the ids of the open stretch."""

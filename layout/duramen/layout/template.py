@@ -16,7 +16,7 @@ from duramen.layout.chat_messages import takes_parts, template_messages
 from duramen.layout.errors import TemplateError
 from duramen.layout.jinja import TrackedEnvironment
 from duramen.layout.locality import why_not_local
-from duramen.layout.tokenizer import read_json, special_strings
+from duramen.layout.tokenizer_files import read_json, special_strings
 from duramen.layout.tracked import OTHER, TOOLS, Tracked
 
 Message = Mapping[str, Any]

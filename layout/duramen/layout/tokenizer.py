@@ -6,7 +6,6 @@ those of transformers and vLLM as long as data spells no control token; where it
 on purpose and `Encoded.plain` says which spelling stayed plain.
 """
 
-import copy
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,43 +13,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import tokenizers
 
 from duramen.layout.errors import TokenizerError
 from duramen.layout.segment_cache import SegmentCache
-from duramen.layout.tracked import TEMPLATE, Tracked
-
-SPECIAL_KEYS = (
-    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
-)  # fmt: skip
-
-# transformers 5 rebuilds these classes with a normalizer even where tokenizer.json has none.
-CLASS_NORMALIZERS = {"Qwen2Tokenizer": {"type": "NFC"}, "Qwen2TokenizerFast": {"type": "NFC"}}
-
-# Spellings that models are trained to treat as structure, whether or not their tokenizer file
-# marks them special: <|...|> and its full-width twin, sequence ends, thinking and tool markers.
-_MARKER = re.compile(
-    r"<[|｜].*[|｜]>|</?(?:s|bos|eos|pad|unk|mask)>"
-    r"|[<\[(]/?\|?/?[\w:｜▁ -]*(?:think|tool|function|call|inst|system"
-    r"|assistant|user|turn|image|audio|video)[\w:｜▁ -]*\|?[>\])]",
-    re.IGNORECASE,
+from duramen.layout.tokenizer_files import (
+    CLASS_NORMALIZERS,
+    AddedToken,
+    added_tokens,
+    build,
+    drop_first_prefix,
+    is_control,
+    read_json,
+    special_strings,
+    without_control,
 )
-
-_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
-
-
-@dataclass(frozen=True)
-class AddedToken:
-    """An entry of tokenizer.json's added_tokens; the flags mean what they mean there."""
-
-    id: int
-    content: str
-    special: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    single_word: bool = False
-    normalized: bool = False
+from duramen.layout.tracked import TEMPLATE, Tracked
 
 
 @dataclass(frozen=True)
@@ -73,19 +51,6 @@ class Encoded:
     @property
     def token_ids(self) -> list[int]:
         return [token_id for section in self.sections for token_id in section.token_ids]
-
-
-def is_control(token: AddedToken, template: str, special_strings: Iterable[str]) -> bool:
-    """Whether the token is structure that data must never reach (the definition, in one place).
-
-    It is, if the file calls it special, if it is a BOS/EOS-like string of the configuration, or if
-    it has the shape of a marker; and if the template spells it, unless it is made of letters,
-    digits or blanks alone (some vocabularies add single letters).
-    """
-    if token.special or token.content in special_strings or _MARKER.fullmatch(token.content):
-        return True
-    looks_like_text = all(c.isalnum() or c.isspace() or c in "▁Ġ" for c in token.content)
-    return not looks_like_text and token.content in template
 
 
 @dataclass
@@ -128,26 +93,22 @@ class Tokenizer:
     @cached_property
     def full(self) -> tokenizers.Tokenizer:
         """The tokenizer as published, control tokens included; for decoding."""
-        return _build(self.spec)
+        return build(self.spec)
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        return _build(_without(self.spec, self.control))
+        return build(without_control(self.spec, self.control))
 
     @cached_property
     def _plain_inner(self) -> tokenizers.Tokenizer:
         """As `_plain`, for text that does not stand at the start of the prompt."""
-        inner = _without(self.spec, self.control)
-        return _build(inner) if _drop_first_prefix(inner.get("pre_tokenizer")) else self._plain
+        inner = without_control(self.spec, self.control)
+        return build(inner) if drop_first_prefix(inner.get("pre_tokenizer")) else self._plain
 
     @property
     def eos_ids(self) -> frozenset[int]:
         eos = self.special_strings.get("eos_token")
         return frozenset(t.id for t in self.added if t.content == eos)
-
-    @cached_property
-    def num_ids(self) -> int:
-        return self.full.get_vocab_size(with_added_tokens=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self.full.decode(list(token_ids), skip_special_tokens=False)
@@ -275,48 +236,6 @@ def template_intervals(text: Tracked) -> list[tuple[int, int]]:
     return intervals
 
 
-def read_json(path: Path, *, required: bool = True) -> dict[str, Any]:
-    """The JSON object in a tokenizer's file. Raises TokenizerError, naming the file."""
-    try:
-        value = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        if not required:
-            return {}
-        raise TokenizerError(
-            f"{path} is missing: give the folder that holds the model's tokenizer files"
-        ) from None
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise TokenizerError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{path} must hold a JSON object, not {type(value).__name__}")
-    return value
-
-
-def special_strings(config: dict[str, Any]) -> dict[str, str]:
-    """bos_token, eos_token and the like as strings: what a template is given by name."""
-    named = {}
-    for key in SPECIAL_KEYS:
-        value = config.get(key)
-        value = value.get("content") if isinstance(value, dict) else value
-        if isinstance(value, str):
-            named[key] = value
-    return named
-
-
-def added_tokens(spec: dict[str, Any], config: dict[str, Any]) -> list[AddedToken]:
-    """The added tokens of tokenizer.json. A token is special if either file says so."""
-    decoder = config.get("added_tokens_decoder") or {}
-    tokens = []
-    for entry in spec.get("added_tokens") or []:
-        try:
-            flags = {flag: bool(entry.get(flag)) for flag in _FLAGS}
-            flags["special"] |= bool(decoder.get(str(entry["id"]), {}).get("special"))
-            tokens.append(AddedToken(id=entry["id"], content=entry["content"], **flags))
-        except (AttributeError, KeyError, TypeError):
-            raise TokenizerError(f"tokenizer.json has a broken added token: {entry!r}") from None
-    return tokens
-
-
 def _is_blank(character: str) -> bool:
     """As `tokenizers` sees it: Python's blanks without the four ASCII separators."""
     return character.isspace() and not "\x1c" <= character <= "\x1f"
@@ -332,35 +251,3 @@ def _stands_alone(token: AddedToken, text: str, start: int, end: int) -> bool:
         return True
     before, after = text[start - 1 : start], text[end : end + 1]
     return not re.match(r"\w", before) and not re.match(r"\w", after)
-
-
-def _without(spec: dict[str, Any], control: dict[str, AddedToken]) -> dict[str, Any]:
-    """A copy of tokenizer.json that does not know the control tokens."""
-    kept = [e for e in spec.get("added_tokens") or [] if e["content"] not in control]
-    return {
-        **spec,
-        "added_tokens": kept,
-        "pre_tokenizer": copy.deepcopy(spec.get("pre_tokenizer")),
-        "post_processor": None,
-    }
-
-
-def _drop_first_prefix(pre_tokenizer: Any) -> bool:
-    """Set Metaspace's "first" to "never", in place; whether there was one."""
-    if not isinstance(pre_tokenizer, dict):
-        return False
-    if pre_tokenizer.get("type") == "Metaspace" and pre_tokenizer.get("prepend_scheme") == "first":
-        pre_tokenizer["prepend_scheme"] = "never"
-        return True
-    dropped = [_drop_first_prefix(part) for part in pre_tokenizer.get("pretokenizers") or []]
-    return any(dropped)
-
-
-def _build(spec: dict[str, Any]) -> tokenizers.Tokenizer:
-    try:
-        built = tokenizers.Tokenizer.from_str(msgspec.json.encode(spec).decode())
-    except Exception as error:  # tokenizers raises bare Exception
-        raise TokenizerError(f"tokenizer.json is not understood: {error}") from None
-    built.no_truncation()
-    built.no_padding()
-    return built

@@ -6,32 +6,20 @@ segment first. Whatever changes then invalidates only what stands behind it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, IntEnum
+from enum import IntEnum
 
 from duramen.layout.errors import LayoutError
 
 
 class Zone(IntEnum):
-    """Where a segment lives; the value is its authority (0 is highest)."""
+    """Where a segment lives; the value is its authority (0 is highest).
+
+    Root is the immutable contract, trunk slow and checked state, leaf what is new or volatile.
+    """
 
     ROOT = 0
     TRUNK = 1
     LEAF = 2
-
-
-class Channel(Enum):
-    """What a segment is allowed to do: instruct (root), state (trunk), report (leaf)."""
-
-    DIRECTIVE = "directive"
-    ARTIFACT = "artifact"
-    OBSERVATION = "observation"
-
-
-CHANNEL_OF_ZONE = {
-    Zone.ROOT: Channel.DIRECTIVE,
-    Zone.TRUNK: Channel.ARTIFACT,
-    Zone.LEAF: Channel.OBSERVATION,
-}
 
 
 @dataclass(frozen=True)
@@ -48,17 +36,13 @@ class Segment:
         if self.volatility < 0:
             raise LayoutError(f"segment {self.source!r}: volatility {self.volatility} is negative")
 
-    @property
-    def channel(self) -> Channel:
-        return CHANNEL_OF_ZONE[self.zone]
-
 
 @dataclass(frozen=True)
 class Span:
     """Tokens [start, end) of a prompt and where they came from.
 
-    `digest` identifies the exact text (or, for sampled tokens, the exact ids), so equal digests
-    mean equal content wherever they stand.
+    `digest` identifies the exact text (of sampled tokens, what they spell), so equal digests mean
+    equal content wherever they stand.
     """
 
     start: int
@@ -75,7 +59,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids that are sent, and the spans that cover them without gap or overlap."""
+    """Token ids that are sent, and the spans that cover them without gap or overlap.
+
+    `notes` say what the layout had to do for this call that a reader of the messages would not
+    expect.
+    """
 
     token_ids: Sequence[int]
     spans: tuple[Span, ...]
