@@ -7,12 +7,9 @@ at the same length; medians are shown, and the ratio is the median of the rounds
 """
 
 import argparse
-import json
-import os
 import platform
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -24,11 +21,12 @@ from rich.table import Table
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from duramen.cli.output import write_json
 from duramen.layout.template import ChatTemplate, Message
 from duramen.layout.tokenizer import Tokenizer
 from duramen.layout.transcript import Transcript
 from duramen.serving.models import fetch
-from duramen.serving.probe import cpu_name
+from duramen.serving.probe import device_name
 
 START_TOKENS = 85_000  # so that the middle round has 100,000
 TURN_TOKENS = 1_000
@@ -109,7 +107,7 @@ def their_turn(transcript: Transcript, reference: Any) -> float:
 
 def as_table(result: dict[str, Any]) -> Table:
     title = f"One turn at {result['prompt_tokens']:,} tokens, {result['num_messages']} messages"
-    table = Table(title=f"{title}\n{result['machine']}")
+    table = Table(title=f"{title}\n{result['device']}")
     for column in ("duramen", "transformers", "transformers : duramen"):
         table.add_column(column, justify="right")
     table.add_row(
@@ -125,19 +123,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", choices=["-"], help="print JSON instead of a table")
     arguments = parser.parse_args()
-    cpu = f"{cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     result = {
-        "schema_version": 1,
-        "duramen_version": version("duramen"),
-        "command": "bench_layout",
-        "machine": cpu,
+        "device": device_name(),
+        "python": platform.python_version(),
         "model": "smollm2",
         "new_tokens": NEW_TOKENS,
         "num_rounds": arguments.rounds,
         **measure(arguments.rounds),
     }
     if arguments.json:
-        print(json.dumps(result, indent=2))
+        write_json("bench layout", result, "-")
     else:
         Console().print(as_table(result))
 

@@ -6,13 +6,10 @@ shown, and the ratio is the median of the rounds' ratios.
 """
 
 import argparse
-import json
-import os
 import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -22,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from duramen.cli.output import write_json
 from duramen.experiments.importers.mooncake import UNIT_TOKENS, HashedRequest
 from duramen.experiments.simulate import (
     BlockRequest,
@@ -30,6 +28,7 @@ from duramen.experiments.simulate import (
     replay_trace,
     replay_vllm,
 )
+from duramen.serving.probe import device_name
 
 Replay = Callable[[Sequence[BlockRequest], int, int | None], Iterable[object]]
 
@@ -55,9 +54,6 @@ def plain_loop(requests: Sequence[BlockRequest], unit: int, capacity: int | None
                 if capacity is not None and len(present) > capacity:
                     present.popitem(last=False)
     return hits
-
-
-REPLAYS: tuple[Replay, ...] = (plain_loop, replay_trace, replay_vllm)
 
 
 def made_up_requests(num_sessions: int = 300, seed: int = 2) -> list[HashedRequest]:
@@ -107,16 +103,8 @@ def measure(
     }
 
 
-def machine() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cpu = names[0] if names else platform.processor() or platform.machine()
-    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-
 def as_table(result: dict[str, Any]) -> Table:
-    table = Table(title=f"{result['trace']}: {result['num_blocks']:,} blocks\n{result['machine']}")
+    table = Table(title=f"{result['trace']}: {result['num_blocks']:,} blocks\n{result['device']}")
     for column in ("capacity", "plain loop", "trace", "trace : plain", "vllm"):
         table.add_column(column, justify="right")
     for row in result["rows"]:
@@ -140,17 +128,15 @@ def main() -> None:
     hashed = read_trace(arguments.trace, None)[0] if arguments.trace else made_up_requests()
     requests = [hashed_blocks(request) for request in hashed]
     result = {
-        "schema_version": 1,
-        "duramen_version": version("duramen"),
-        "command": "bench_simulate",
-        "machine": machine(),
+        "device": device_name(),
+        "python": platform.python_version(),
         "trace": arguments.trace.name if arguments.trace else "made up",
         "num_blocks": sum(len(request.keys) for request in requests),
         "num_rounds": arguments.rounds,
         "rows": [measure(requests, capacity, arguments.rounds) for capacity in CAPACITIES],
     }
     if arguments.json:
-        print(json.dumps(result, indent=2))
+        write_json("bench simulate", result, "-")
     else:
         Console().print(as_table(result))
 

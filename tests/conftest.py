@@ -8,6 +8,7 @@ DURAMEN_REQUIRE_LIVE=1 says that they must run.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +27,19 @@ settings.load_profile("duramen")
 
 Encode = Callable[[str], list[int]]
 
+NOTICES = pytest.StashKey[list[str]]()
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Prints what tests have said through `notice`, which pytest swallows where a test passes."""
+    if notices := config.stash.get(NOTICES, []):
+        terminalreporter.section("notices")
+        for line in dict.fromkeys(notices):
+            terminalreporter.write_line(line)
+
 
 def cannot(reason: object) -> NoReturn:
     if os.environ.get("DURAMEN_REQUIRE_LIVE") == "1":
@@ -34,12 +48,38 @@ def cannot(reason: object) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
+def notice(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Keeps a line for the end of the run: a figure, or cases that could not be tested."""
+    return pytestconfig.stash.setdefault(NOTICES, []).append
+
+
+@pytest.fixture(scope="session")
+def shared_data(notice: Callable[[str], None]) -> Path:
     """Real recorded data beside the repository; it is never part of it."""
-    directory = Path(__file__).parents[2] / "shared" / "data"
-    if not directory.is_dir():
-        pytest.skip(f"no real data at {directory}: only the cases written here are tested")
-    return directory
+    if not SHARED.is_dir():
+        reason = f"no real data at {SHARED}: only the cases written here are tested"
+        notice(reason)
+        pytest.skip(reason)
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folders(smollm2: Path, notice: Callable[[str], None]) -> dict[str, Path]:
+    """SmolLM2, and the real tokenizers beside the repository where they are."""
+    found = {folder.name: folder for folder in sorted(SHARED.glob("tokenizers/*"))}
+    if not found:
+        notice(f"no tokenizers at {SHARED / 'tokenizers'}: only SmolLM2's is tested")
+    return {"smollm2": smollm2, **found}
+
+
+@pytest.fixture(scope="session")
+def template_sources(notice: Callable[[str], None]) -> dict[str, str]:
+    """Our chat template, and the real ones beside the repository where they are."""
+    ours = (files("duramen.configs") / "chatml_tools.jinja").read_text("utf-8")
+    found = {path.stem: path.read_text("utf-8") for path in sorted(SHARED.glob("templates/*"))}
+    if not found:
+        notice(f"no templates at {SHARED / 'templates'}: only chatml_tools.jinja is tested")
+    return {"chatml_tools": ours, **found}
 
 
 @pytest.fixture(scope="session")

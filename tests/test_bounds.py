@@ -66,7 +66,3 @@ def test_a_sampled_text_is_known_to_its_session_alone(index: ContentIndex) -> No
     index.add("c", prompt("root", "tool", "ask"), None)
     assert index.num_known("a", prompt("answer"), lcp=0) == 6
     assert index.num_known("c", prompt("answer"), lcp=0) == 0
-
-
-def test_min_uncached() -> None:
-    assert Bounds(num_tokens=100, content=64, token=40, unit=32).min_uncached == 36

@@ -138,3 +138,26 @@ def test_on_append_only_sessions_every_turn_is_the_last_one_its_reply_and_someth
         expected.append([*expected[-1], f"live {index}" if is_live else text, "more"])
     live = {index: f"live {index}" for index, (_, is_live) in enumerate(replies) if is_live}
     assert [texts(turn) for turn in walk(session(*calls), live)] == expected[: len(calls)]
+
+
+def test_keys_in_another_order_go_on_but_are_sent_as_the_client_wrote_them() -> None:
+    ordered = {"role": "user", "content": "do it"}
+    swapped = {"content": "do it", "role": "user"}
+    tool = {"function": {"name": "read"}, "type": "function"}
+    [_, turn] = walk(
+        session(
+            Call((ordered,), said("one")),
+            Call((swapped, said("one"), MORE), None, tools=(tool,)),
+            tools=(READ,),
+        )
+    )
+    assert (turn.continues, turn.has_reply, turn.reserialised) == (True, True, True)
+    assert list(turn.messages[0]) == ["content", "role"]
+    assert list(turn.tools[0]) == ["function", "type"]
+
+
+def test_true_is_not_one() -> None:
+    """Python takes them for equal; a template writes them differently."""
+    first, second = ({"role": "user", "content": "x", "flag": flag} for flag in (True, 1))
+    [_, turn] = walk(session(Call((first,), None), Call((second,), None)))
+    assert not turn.continues

@@ -413,11 +413,10 @@ def assistant_messages(path):
 
 
 @pytest.fixture
-def shared(capsys):
+def shared(notice):
     """The folder of real recordings. Where it is missing the tests see no files, and say so."""
     if not SHARED.is_dir():
-        with capsys.disabled():
-            print(f"\nNOTICE: {SHARED} is not here; no real trajectories are read")
+        notice(f"no real data at {SHARED}: no real trajectories are read")
     return SHARED
 
 

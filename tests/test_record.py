@@ -48,13 +48,12 @@ def test_demo_prompts_grow_by_the_reply_and_its_results_alone(demo):
         assert len(session.tools) == 5
 
 
-def test_demo_prompts_fit_the_demo_model(demo, capsys):
+def test_demo_prompts_fit_the_demo_model(demo, notice):
     """At most 3,500 tokens, and enough for caching to matter. The JSON text of a prompt takes more
     tokens than its ChatML text; starcoder's vocabulary is as large as SmolLM2's (49k)."""
     path = REPO.parent / "shared" / "data" / "tokenizers" / "starcoder" / "tokenizer.json"
     if not path.exists():
-        with capsys.disabled():
-            print(f"\nNOTICE: {path} is not here; the demo's prompts are not counted")
+        notice(f"no tokenizer at {path}: the demo's prompts are not counted")
         return
     tokenizer = Tokenizer.from_file(str(path))
     for session in demo:

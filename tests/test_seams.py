@@ -8,7 +8,8 @@ import pytest
 
 from duramen.layout.encode import Encoder, num_differing
 from duramen.layout.seams import SeamProver
-from duramen.layout.tokenizer import Tokenizer, read_json
+from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.tokenizer_files import read_json
 from duramen.layout.tracked import TEMPLATE, Tracked
 
 PIECES = [
@@ -48,14 +49,8 @@ def sample(random: Random, pieces: list[str], most: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def provers(smollm2: Path) -> dict[str, SeamProver]:
-    shared = Path(__file__).parents[2] / "shared" / "data" / "tokenizers"
-    folders = {"smollm2": smollm2}
-    if shared.is_dir():
-        folders |= {folder.name: folder for folder in shared.iterdir()}
-    else:
-        print(f"no tokenizers at {shared}: only SmolLM2's seams are tested")
-    return {name: SeamProver(Tokenizer.load(folder)) for name, folder in sorted(folders.items())}
+def provers(tokenizer_folders: dict[str, Path]) -> dict[str, SeamProver]:
+    return {name: SeamProver(Tokenizer.load(folder)) for name, folder in tokenizer_folders.items()}
 
 
 def test_families(provers: dict[str, SeamProver]) -> None:

@@ -61,30 +61,19 @@ def sample(random: Random, pieces: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def all_tokenizers(smollm2: Path) -> dict[str, Path]:
-    """SmolLM2, and those beside the repository where they are."""
-    shared = Path(__file__).parents[2] / "shared" / "data" / "tokenizers"
-    if not shared.is_dir():
-        warning = f"no tokenizers at {shared}: only SmolLM2 is tested"
-        print(warning)
-        return {"smollm2": smollm2}
-    return {"smollm2": smollm2, **{folder.name: folder for folder in sorted(shared.iterdir())}}
-
-
-@pytest.fixture(scope="module")
-def loaded(all_tokenizers: dict[str, Path]) -> dict[str, Tokenizer]:
-    return {name: Tokenizer.load(folder) for name, folder in all_tokenizers.items()}
+def loaded(tokenizer_folders: dict[str, Path]) -> dict[str, Tokenizer]:
+    return {name: Tokenizer.load(folder) for name, folder in tokenizer_folders.items()}
 
 
 def test_ids_equal_transformers(
-    all_tokenizers: dict[str, Path], loaded: dict[str, Tokenizer]
+    tokenizer_folders: dict[str, Path], loaded: dict[str, Tokenizer]
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from transformers import AutoTokenizer
     random = Random(1)
     for name, tokenizer in loaded.items():
-        reference = AutoTokenizer.from_pretrained(all_tokenizers[name])
+        reference = AutoTokenizer.from_pretrained(tokenizer_folders[name])
         added = [token.content for token in tokenizer.added]
         pieces = [*TEXTS * (1 + len(added) // 30), *added]
         for _ in range(200):

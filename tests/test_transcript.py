@@ -12,7 +12,8 @@ import tokenizers
 
 from duramen.layout.errors import LayoutError
 from duramen.layout.template import ChatTemplate, Message
-from duramen.layout.tokenizer import Tokenizer, read_json
+from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.tokenizer_files import read_json
 from duramen.layout.transcript import Transcript
 from duramen.layout.zones import Prompt, Zone
 

@@ -47,6 +47,7 @@ class Accounts:
     mismatches: Counter[str] = field(default_factory=Counter)
     breaks: list[PrefixBreak] = field(default_factory=list)
     deviations: list[dict[str, Any]] = field(default_factory=list)
+    num_deviating: int = 0
     notes: Counter[str] = field(default_factory=Counter)
     ttft_s: list[float] = field(default_factory=list)
     itl_s: list[float] = field(default_factory=list)
@@ -108,6 +109,11 @@ class Accounts:
         return None if self.delivered is None else self.prompt_tokens - self.delivered
 
     @property
+    def min_uncached_tokens(self) -> int:
+        """What has to be computed even by a layout that computes everything once."""
+        return self.prompt_tokens - self.content
+
+    @property
     def num_mispredicted(self) -> int | None:
         return None if self.predicted is None else self.mismatches.total()
 
@@ -125,7 +131,7 @@ class Accounts:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.delivered,
             "uncached_tokens": self.uncached_tokens,
-            "min_uncached_tokens": self.prompt_tokens - self.content,
+            "min_uncached_tokens": self.min_uncached_tokens,
             "hit_rate": self.hit_rate,
             "bounds": {
                 "content": self.content,
@@ -137,6 +143,7 @@ class Accounts:
             "prediction_mismatches": None if self.predicted is None else dict(self.mismatches),
             "breaks": [vars(found) for found in self.breaks],
             "deviations": self.deviations,
+            "num_deviating_tokens": self.num_deviating,
             "notes": dict(self.notes),
             "ttft_s": percentiles(self.ttft_s),
             "itl_s": percentiles(self.itl_s),

@@ -13,13 +13,15 @@ class Turn:
     """One call as it is sent, with all its messages.
 
     `continues`: the messages of the call before are its beginning, and `has_reply`: that call's
-    reply follows them. Otherwise the client edited the past, or sent other tools.
+    reply follows them. Otherwise the client edited the past, or sent other tools. `reserialised`:
+    it continues, but the client wrote old messages or tools with their keys in another order.
     """
 
     messages: Sequence[Message]
     tools: Sequence[Tool]
     continues: bool = False
     has_reply: bool = False
+    reserialised: bool = False
 
 
 @dataclass
@@ -29,22 +31,19 @@ class History:
 
     session: Session
     live: bool
-    _replies: list[tuple[bytes, Message]] = field(
-        default_factory=list
-    )  # (recorded, sent), in order
+    _replies: list[tuple[bytes, Message]] = field(default_factory=list)  # (recorded, sent)
+    _places: dict[int, Message] = field(default_factory=dict)  # live replies by their index
     _reply: Message | None = None  # the model's own to the call of the last turn
 
     def turns(self) -> Iterator[Turn]:
         """One turn per call. Before the next is asked for, `replied` may be called for this one; a
         call without goes on with its recorded reply."""
-        turn: Turn | None = None
         previous: Call | None = None
         for call in self.session.calls:
-            tools = self.session.tools_of(call)
-            continued = None
-            if turn is not None and previous is not None and tools == turn.tools:
-                continued = self._continue(turn, previous, call)
-            turn = continued or Turn(self._replaced(call.messages), tools)
+            turn = self._continued(previous, call) if previous is not None else None
+            if turn is None:
+                self._places = self._find_places(call.messages)
+                turn = Turn(self._current(call), self.session.tools_of(call))
             yield turn
             if self.live and call.reply is not None:
                 self._replies.append((_key(call.reply), self._reply or call.reply))
@@ -54,33 +53,51 @@ class History:
         """The model's own reply to the call of the last turn."""
         self._reply = reply
 
-    def _continue(self, turn: Turn, previous: Call, call: Call) -> Turn | None:
-        """`call` after `turn`, which sent `previous`; None if it does not begin with that one."""
+    def _continued(self, previous: Call, call: Call) -> Turn | None:
+        """`call` after `previous`; None if it does not begin with that one's messages."""
         num_old = len(previous.messages)
-        if call.messages[:num_old] != previous.messages:
+        tools, old_tools = self.session.tools_of(call), self.session.tools_of(previous)
+        pairs = list(zip(call.messages, previous.messages, strict=False))
+        if len(pairs) < num_old or not all(_is_same(new, old) for new, old in pairs):
             return None
-        new = call.messages[num_old:]
-        if not new or previous.reply is None or _key(new[0]) != _key(previous.reply):
-            return Turn([*turn.messages, *new], turn.tools, continues=True)
-        reply = self._replies[-1][1] if self.live else new[0]
-        messages = [*turn.messages, reply, *new[1:]]
-        return Turn(messages, turn.tools, continues=True, has_reply=True)
+        if not _is_same(tools, old_tools):
+            return None
+        reply = call.messages[num_old] if num_old < len(call.messages) else None
+        has_reply = reply is not None and _is_same(reply, previous.reply)
+        if has_reply and self.live:
+            self._places[num_old] = self._replies[-1][1]
+        rewritten = any(_is_rewritten(a, b) for a, b in [*pairs, (tools, old_tools)])
+        return Turn(self._current(call), tools, True, has_reply, rewritten)
 
-    def _replaced(self, messages: Sequence[Message]) -> list[Message]:
-        """The recorded replies, each by the live one of the same place in order."""
-        replaced = []
+    def _current(self, call: Call) -> list[Message]:
+        """The messages of `call` with the live replies at their places."""
+        return [self._places.get(i, message) for i, message in enumerate(call.messages)]
+
+    def _find_places(self, messages: Sequence[Message]) -> dict[int, Message]:
+        """Where the recorded replies stand in `messages`, each with the live one, in order."""
+        places = {}
         pending = list(self._replies)
-        for message in messages:
+        for index, message in enumerate(messages):
             key = _key(message) if pending and message.get("role") == "assistant" else None
             if key in [recorded for recorded, _ in pending]:
                 while pending[0][0] != key:
                     pending.pop(0)
-                message = pending.pop(0)[1]
-            replaced.append(message)
-        return replaced
+                places[index] = pending.pop(0)[1]
+        return places
 
 
-def _key(message: Mapping[str, object]) -> bytes:
-    """What a message says, whatever the order of its keys and of absent fields."""
-    said = {key: value for key, value in message.items() if value is not None}
-    return msgspec.json.encode(said, order="deterministic")
+def _is_same(a: object, b: object) -> bool:
+    """Whether both say the same, whatever the order of their keys; true is not 1."""
+    return a is b or (a is not None and b is not None and _key(a) == _key(b))
+
+
+def _is_rewritten(new: object, old: object) -> bool:
+    """Whether two things that say the same are spelled differently."""
+    return new is not old and msgspec.json.encode(new) != msgspec.json.encode(old)
+
+
+def _key(value: object) -> bytes:
+    """What a message or tool says, whatever the order of its keys and of absent fields."""
+    if isinstance(value, Mapping):
+        value = {key: item for key, item in value.items() if item is not None}
+    return msgspec.json.encode(value, order="deterministic")

@@ -7,7 +7,7 @@ stable    append-only: what was sent or sampled keeps its ids, a call adds only 
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -36,21 +36,23 @@ class Model:
     tokenizer: Tokenizer
     template: ChatTemplate
     turn_end_ids: frozenset[int] = frozenset()
+    independent_seams: bool = False
 
-    def transcript(self, session: Session, tools: Sequence[Tool]) -> Transcript:
-        start = datetime.datetime.fromtimestamp(start_time_s(session), datetime.UTC)
+    def transcript(self, tools: Sequence[Tool], time_s: float) -> Transcript:
+        """A new conversation that starts at Unix time `time_s`."""
         return Transcript(
             self.tokenizer,
             self.template,
             tools=template_tools(tools),
-            now=start,
+            now=datetime.datetime.fromtimestamp(time_s, datetime.UTC),
+            independent_seams=self.independent_seams,
             turn_end_ids=self.turn_end_ids,
         )
 
-    def recorded_reply(self, session: Session, turn: Turn, reply: Message) -> list[int]:
+    def recorded_reply(self, turn: Turn, time_s: float, reply: Message) -> list[int]:
         """The ids that a model would have sampled to say `reply`, up to the token that ends it."""
-        start = datetime.datetime.fromtimestamp(start_time_s(session), datetime.UTC)
-        renderer = DeltaRenderer(self.template, template_tools(turn.tools), start)
+        now = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
+        renderer = DeltaRenderer(self.template, template_tools(turn.tools), now)
         history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
         sections = self.tokenizer.encode(renderer.reply_text(history, said[0])).sections
         last = max((i for i, section in enumerate(sections) if section.control), default=None)
@@ -69,6 +71,10 @@ class Conversation(Protocol):
     @property
     def deviations(self) -> Sequence[Deviation]: ...
 
+    @property
+    def num_deviating(self) -> int:
+        """Ids that independent seams made other than canonical."""
+
 
 def begin(name: LayoutName, model: Model, session: Session) -> Conversation:
     if name is LayoutName.STABLE:
@@ -82,14 +88,15 @@ class _Whole:
     session: Session
     with_clock: bool
     deviations: Sequence[Deviation] = ()
+    num_deviating: int = 0
 
     def prompt(self, turn: Turn, call: Call, index: int) -> Prompt:
-        messages = turn.messages
-        if self.with_clock:
-            offset_s = call.time_s if call.time_s is not None else float(index)
-            messages = with_clock(messages, start_time_s(self.session) + offset_s)
-        transcript = self.model.transcript(self.session, turn.tools)
-        return transcript.start(self.model.template.prepared(messages))
+        time_s = call_time_s(self.session, call, index)
+        messages = with_clock(turn.messages, time_s) if self.with_clock else turn.messages
+        transcript = self.model.transcript(turn.tools, time_s)
+        prompt = transcript.start(self.model.template.prepared(messages))
+        self.num_deviating += transcript.num_deviating
+        return prompt
 
     def sampled(self, token_ids: Sequence[int], message: Message) -> None:
         pass  # the next prompt is encoded from text
@@ -104,31 +111,44 @@ class _Stable:
         self._transcript: Transcript | None = None
         self._reply: tuple[Sequence[int], Message] | None = None
         self._past_deviations: list[Deviation] = []
+        self._past_deviating = 0
 
     @property
     def deviations(self) -> Sequence[Deviation]:
         current = self._transcript.deviations if self._transcript else []
         return [*self._past_deviations, *current]
 
+    @property
+    def num_deviating(self) -> int:
+        return self._past_deviating + (self._transcript.num_deviating if self._transcript else 0)
+
     def prompt(self, turn: Turn, call: Call, index: int) -> Prompt:
         reply, self._reply = self._reply, None
         transcript = self._transcript
         if transcript is None or not transcript.num_calls or not turn.continues:
             self._past_deviations = list(self.deviations)
-            self._transcript = self.model.transcript(self.session, turn.tools)
+            self._past_deviating = self.num_deviating
+            time_s = call_time_s(self.session, call, index)
+            self._transcript = self.model.transcript(turn.tools, time_s)
             return self._transcript.start(self.model.template.prepared(turn.messages))
         if reply is not None and turn.has_reply:
             transcript.sampled(*reply)
         new = turn.messages[len(transcript.messages) :]
-        return transcript.extend(self.model.template.prepared(new))
+        prompt = transcript.extend(self.model.template.prepared(new))
+        if turn.reserialised:
+            note = "the client wrote old messages or tools anew: their frozen ids were kept"
+            prompt = replace(prompt, notes=(*prompt.notes, note))
+        return prompt
 
     def sampled(self, token_ids: Sequence[int], message: Message) -> None:
         [prepared] = self.model.template.prepared([message])
         self._reply = (token_ids, prepared)
 
 
-def start_time_s(session: Session) -> float:
-    return ASSUMED_START_S if session.start_time_s is None else session.start_time_s
+def call_time_s(session: Session, call: Call, index: int) -> float:
+    """Unix time of a call: as recorded, else one second after the call before."""
+    start_s = ASSUMED_START_S if session.start_time_s is None else session.start_time_s
+    return start_s + (float(index) if call.time_s is None else call.time_s)
 
 
 def with_clock(messages: Sequence[Message], time_s: float) -> list[Message]:
@@ -136,7 +156,7 @@ def with_clock(messages: Sequence[Message], time_s: float) -> list[Message]:
     line = datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime(
         "Current time: %Y-%m-%d %H:%M:%S UTC\n"
     )
-    if not messages or messages[0].get("role") != "system":
+    if not messages or messages[0].get("role") not in ("system", "developer"):
         return [{"role": "system", "content": line}, *messages]
     first = dict(messages[0])
     content = first.get("content")

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from duramen.experiments.layouts import Model
-from duramen.experiments.target import LiveTarget, ModelTarget, Target, num_pool_blocks
+from duramen.experiments.target import (
+    LARGER_THAN_POOL,
+    LONGER_THAN_CONTEXT,
+    LiveTarget,
+    ModelTarget,
+    Target,
+    num_pool_blocks,
+)
 from duramen.layout.errors import EngineError, ModelError
 from duramen.layout.template import load_chat_template
 from duramen.layout.tokenizer import Tokenizer
@@ -48,7 +55,9 @@ class Opened:
     facts: dict[str, Any]
 
 
-def load_model(tokenizer_dir: Path, chat_template: Path | None) -> Model:
+def load_model(
+    tokenizer_dir: Path, chat_template: Path | None, *, independent_seams: bool = False
+) -> Model:
     """Tokenizer, template and EOS ids of a model folder. Raises LayoutError or ModelError if files
     are amiss."""
     if not tokenizer_dir.is_dir():
@@ -59,7 +68,7 @@ def load_model(tokenizer_dir: Path, chat_template: Path | None) -> Model:
         eos_ids = eos_token_ids(tokenizer_dir)
     except msgspec.DecodeError as error:
         raise ModelError(f"{tokenizer_dir}: a config file is broken JSON: {error}") from None
-    return Model(tokenizer, template, frozenset(eos_ids))
+    return Model(tokenizer, template, frozenset(eos_ids), independent_seams)
 
 
 def open_model(opening: Opening) -> Opened:
@@ -85,11 +94,17 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
             raise EngineError(
                 f"the engine matches in units of {info.unit_tokens} tokens, not of {opening.unit}"
             )
-        target = LiveTarget(engine, opening.sampling, serial=opening.concurrency == 1, salt=salt)
-        model = (
-            opening.model_dir.name if opening.model_dir is not None and salt == "" else info.model
+        context = context_tokens(opening.model_dir or opening.tokenizer_dir)
+        by_pool = opening.kv_tokens is not None and info.max_model_len != context
+        target = LiveTarget(
+            engine,
+            opening.sampling,
+            serial=opening.concurrency == 1,
+            salt=salt,
+            limit_reason=LARGER_THAN_POOL if by_pool else LONGER_THAN_CONTEXT,
         )
-        facts = {"engine": f"{info.name} {info.version}", "model": model}
+        own = opening.model_dir if opening.upstream is None else None
+        facts = {"engine": f"{info.name} {info.version}", "model": own.name if own else info.model}
         yield Opened(target, facts | {"unit_tokens": info.unit_tokens})
     finally:
         await engine.close()

@@ -12,7 +12,7 @@ from enum import Enum
 
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.history import History, Turn
-from duramen.experiments.layouts import Conversation, LayoutName, Model, begin
+from duramen.experiments.layouts import Conversation, LayoutName, Model, begin, call_time_s
 from duramen.experiments.target import Outcome, Target
 from duramen.experiments.trajectory import Call, Message, Session
 from duramen.layout.errors import LayoutError, TemplateError
@@ -51,12 +51,14 @@ class Replay:
         for layout in layouts:
             await self.target.begin_layout(layout.value)
             self.accounts[layout] = Accounts(self.target.unit_tokens)
-            started_s = time.perf_counter()
+            started_s, settled_s = time.perf_counter(), self.target.settling_s
             try:
                 await self._run_layout(layout)
             finally:
                 if not self.target.samples_the_record:
-                    self.accounts[layout].makespan_s = time.perf_counter() - started_s
+                    elapsed_s = time.perf_counter() - started_s
+                    settling_s = self.target.settling_s - settled_s
+                    self.accounts[layout].makespan_s = elapsed_s - settling_s
 
     async def _run_layout(self, layout: LayoutName) -> None:
         waiting = iter(self.sessions)
@@ -85,6 +87,7 @@ class Replay:
                     conversation.sampled(outcome.token_ids, outcome.message)
             self.progress(layout, accounts)
         accounts.num_sessions += 1
+        accounts.num_deviating += conversation.num_deviating
         accounts.deviations += [
             {"session": session.session_id, **vars(found)} for found in conversation.deviations
         ]
@@ -111,11 +114,11 @@ class Replay:
         if self.overflow is Overflow.FAIL:
             raise LayoutError(
                 f"session {session.session_id}, call {index}: {len(prompt.token_ids)} tokens leave "
-                f"no room in the context of {limit}; --overflow skip goes on without such calls"
+                f"no room: {self.target.limit_reason}, {limit}; --overflow skip leaves them out"
             )
         if self.overflow is Overflow.TRUNCATE:
             return cut_front(prompt, limit - 1)
-        accounts.num_skipped["longer_than_context"] += 1
+        accounts.num_skipped[self.target.limit_reason] += 1
         return None
 
     async def _send(
@@ -131,7 +134,8 @@ class Replay:
             if call.reply is None:
                 return (), {"role": "assistant", "content": ""}
             try:
-                return self.model.recorded_reply(session, turn, call.reply), call.reply
+                time_s = call_time_s(session, call, index)
+                return self.model.recorded_reply(turn, time_s, call.reply), call.reply
             except TemplateError as error:  # no model with this template said that
                 accounts.notes[str(error)] += 1
                 return (), call.reply

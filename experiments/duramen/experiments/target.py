@@ -1,6 +1,7 @@
 """Where a replay sends its prompts: a live engine, or the cache model."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -15,10 +16,14 @@ from duramen.serving.vllm.protocol import Engine, Sampling
 RecordedReply = Callable[[], tuple[Sequence[int], Message]]
 
 
+LONGER_THAN_CONTEXT = "longer_than_context"
+LARGER_THAN_POOL = "larger_than_pool"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """`cached_tokens` is what the engine reports (None: it does not), `predicted_tokens` what the
-    mirror, or the model, expected. Times are None where nothing ran."""
+    mirror expected (None: there is none). Times are None where nothing ran."""
 
     token_ids: Sequence[int]
     message: Message
@@ -30,12 +35,18 @@ class Outcome:
 
 
 class Target(Protocol):
-    """`samples_the_record`: nothing runs, its reply is the recorded one and takes no time."""
+    """`samples_the_record`: nothing runs, its reply is the recorded one and takes no time.
+
+    `limit_reason`: what a prompt of `max_model_len` or more tokens is too long for. `settling_s`:
+    seconds that went into our own checks so far.
+    """
 
     name: str
     unit_tokens: int
     max_model_len: int | None
+    limit_reason: str
     samples_the_record: bool
+    settling_s: float
 
     async def run(
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
@@ -51,14 +62,17 @@ class ModelTarget:
 
     name = "simulate"
     samples_the_record = True
+    settling_s = 0.0
 
     def __init__(self, num_kv_tokens: int | None, unit: int, max_model_len: int | None) -> None:
         self.unit_tokens = unit
         self.max_model_len = max_model_len
+        self.limit_reason = LONGER_THAN_CONTEXT
         self._num_blocks = None
         if num_kv_tokens is not None:
             num_blocks = num_pool_blocks(num_kv_tokens, unit)
-            self.max_model_len = min(num_blocks * unit, max_model_len or num_kv_tokens)
+            if max_model_len is None or num_blocks * unit < max_model_len:
+                self.max_model_len, self.limit_reason = num_blocks * unit, LARGER_THAN_POOL
             self._num_blocks = num_blocks + 1  # vLLM never uses its null block
         self._cache = BlockCache(self._num_blocks, unit)
 
@@ -77,7 +91,7 @@ class ModelTarget:
         keys = list(block_hashes(computed, self.unit_tokens))
         hit_tokens = self._cache.serve(keys, len(token_ids), num_decoded)
         assert hit_tokens is not None, "the pool holds what the context does"
-        return Outcome(reply_ids, message, predicted_tokens=hit_tokens, cached_tokens=hit_tokens)
+        return Outcome(reply_ids, message, predicted_tokens=None, cached_tokens=hit_tokens)
 
 
 def num_pool_blocks(num_kv_tokens: int, unit: int) -> int:
@@ -114,8 +128,18 @@ class LiveTarget:
     name = "live"
     samples_the_record = False
 
-    def __init__(self, engine: Engine, sampling: Sampling, *, serial: bool, salt: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sampling: Sampling,
+        *,
+        serial: bool,
+        salt: str,
+        limit_reason: str = LONGER_THAN_CONTEXT,
+    ) -> None:
         self.unit_tokens = engine.info.unit_tokens
+        self.limit_reason = limit_reason
+        self.settling_s = 0.0
         self.max_model_len: int | None = engine.info.max_model_len
         self._engine = engine
         self._sampling = sampling
@@ -149,7 +173,7 @@ class LiveTarget:
             self._flights.remove(flight)
         computed = [*token_ids, *done.token_ids[:-1]]
         self._computed.insert(computed)
-        self._is_settled = self._serial and await self._engine.settle(computed, self._salt)
+        self._is_settled = self._serial and await self._settle(computed)
         return Outcome(
             done.token_ids,
             done.message,
@@ -159,6 +183,12 @@ class LiveTarget:
             done.ttft_s,
             done.itl_s,
         )
+
+    async def _settle(self, computed: Sequence[int]) -> bool:
+        started_s = time.perf_counter()
+        is_settled = await self._engine.settle(computed, self._salt)
+        self.settling_s += time.perf_counter() - started_s
+        return is_settled
 
     def _next_sampling(self) -> Sampling:
         first = self._sampling.seed
@@ -186,7 +216,7 @@ class LiveTarget:
         if mirror is None or predicted is None or delivered is None or delivered == predicted:
             return None
         if delivered < predicted:
-            await self._engine.settle(())  # what was evicted may not have been heard of yet
+            await self._settle(())  # what was evicted may not have been heard of yet
         common = [common_prefix(prompt, flight.prompt) for prompt in flight.beside]
         removed = mirror.num_removed > flight.num_removed
         known = flight.num_computed >= delivered if delivered > predicted else removed

@@ -21,11 +21,6 @@ class Bounds:
     token: int
     unit: int
 
-    @property
-    def min_uncached(self) -> int:
-        """What has to be computed even by a layout that computes everything once."""
-        return self.num_tokens - self.content
-
 
 @dataclass
 class ContentIndex:

@@ -22,7 +22,7 @@ from duramen.layout.template import (
 )
 from duramen.layout.tracked import Tracked
 
-HEAD, TAIL = 3, 3  # messages that stand for the history of a local template
+HEAD, TAIL = 3, 2  # messages that stand for the history of a local template
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from duramen.cli.options import JsonFile
 from duramen.cli.output import write_json
 from duramen.serving import probe
 from duramen.serving.probe import Facts, Machine
@@ -84,10 +84,7 @@ def _lacks_of_gpu(facts: Facts) -> Iterator[Lack]:
 
 
 def doctor(
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Show what is installed, what can run here, what is missing and how to get it."""
     facts = probe.facts()

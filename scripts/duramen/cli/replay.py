@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from duramen.cli.main import INTERRUPTED
+from duramen.cli.options import JsonFile, parse_size
 from duramen.cli.output import check_json_file, write_json
 from duramen.cli.replay_table import as_table
 from duramen.experiments.accounts import Accounts
@@ -27,7 +29,6 @@ from duramen.serving.probe import device_name
 from duramen.serving.vllm.protocol import Sampling
 
 DEMO_MODEL = "smollm2"
-INTERRUPTED = 130  # 128 + SIGINT
 MAX_REPLY = 24
 
 
@@ -36,17 +37,14 @@ class EngineKind(Enum):
     LIVE = "live"
 
 
+class SeamKind(Enum):
+    PROVEN = "proven"
+    INDEPENDENT = "independent"
+
+
 class ReplyKind(Enum):
     RECORDED = "recorded"
     LIVE = "live"
-
-
-def parse_kv_tokens(text: str) -> int | None:
-    if text == "inf":
-        return None
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise typer.BadParameter(f"{text} is neither a number of tokens, at least 1, nor inf")
 
 
 def replay(
@@ -90,20 +88,24 @@ def replay(
     ] = ReplyKind.RECORDED,
     max_reply: Annotated[int, typer.Option(min=1, help="Tokens per live reply.")] = MAX_REPLY,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of live replies.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of live replies.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of live replies; 0 by default, none with --upstream."),
+    ] = None,
+    seams: Annotated[
+        SeamKind,
+        typer.Option(help="Where text is cut for encoding: canonical ids, or each piece alone."),
+    ] = SeamKind.PROVEN,
     overflow: Annotated[
         Overflow, typer.Option(help="What happens to calls that are longer than the context.")
     ] = Overflow.SKIP,
     concurrency: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Replay recorded trajectories under prompt layouts and account for every prompt token."""
     check_json_file(json_file)
-    pool = parse_kv_tokens(kv_tokens)
+    pool = parse_size(kv_tokens)
     if engine is EngineKind.SIMULATE:
         live_only = {
             "--upstream": upstream is not None,
@@ -111,11 +113,13 @@ def replay(
             "--reply live": reply is ReplyKind.LIVE,
             "--max-reply": max_reply != MAX_REPLY,
             "--temperature": temperature != 0,
-            "--seed": seed != 0,
+            "--seed": seed is not None,
             "--concurrency": concurrency > 1,
         }
         refuse(live_only, "needs --engine live")
-    elif upstream is not None:
+    elif upstream is None:
+        seed = seed or 0
+    else:
         own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
         refuse(own_only, "is for an engine that is started here, --upstream has its own")
     sessions = load_sessions(paths or [], demo, limit)
@@ -134,7 +138,9 @@ def replay(
         sampling=Sampling(max_reply, temperature, seed),
         concurrency=concurrency,
     )
-    loaded = load_model(tokenizer_dir, chat_template)
+    loaded = load_model(
+        tokenizer_dir, chat_template, independent_seams=seams is SeamKind.INDEPENDENT
+    )
     accounts: dict[LayoutName, Accounts] = {}
     facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
 

@@ -36,7 +36,7 @@ def _rows(columns: list[Accounts]) -> dict[str, list[str]]:
         "calls": [_count(sums.num_calls) for sums in columns],
         "prompt tokens": [_count(sums.prompt_tokens) for sums in columns],
         "uncached tokens": [_count(sums.uncached_tokens) for sums in columns],
-        "  of these unavoidable": [_count(sums.prompt_tokens - sums.content) for sums in columns],
+        "  of these unavoidable": [_count(sums.min_uncached_tokens) for sums in columns],
         "hit rate": [_percent(sums.hit_rate) for sums in columns],
         "bound: content": [_count(sums.content) for sums in columns],
         "bound: token": [_count(sums.token) for sums in columns],

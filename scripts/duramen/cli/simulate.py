@@ -8,17 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from duramen.cli.options import JsonFile, parse_size
 from duramen.cli.output import write_json
 from duramen.experiments.simulate import Semantics, Simulation
 from duramen.experiments.simulate import simulate as run
-
-
-def parse_capacity(text: str) -> int | None:
-    if text == "inf":
-        return None
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise typer.BadParameter(f"{text} is neither a number of blocks, at least 1, nor inf")
 
 
 def simulate(
@@ -37,13 +30,10 @@ def simulate(
             "16 for token_ids (a page of 1 with radix).",
         ),
     ] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Run a trace of block hashes or token ids through a cache model, one request after another."""
-    simulation = run(trace, semantics, parse_capacity(capacity_blocks), unit)
+    simulation = run(trace, semantics, parse_size(capacity_blocks), unit)
     if json_file is None:
         Console().print(as_table(simulation, trace))
         return

@@ -46,7 +46,7 @@ def fetch(name: str, progress: Progress = lambda line: None) -> Path:
         raise ModelError(f"unknown model {name!r}: the only one to fetch is smollm2")
     target = cache_dir() / "models" / "smollm2-135m-instruct"
     if not _is_complete(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".smollm2-") as temporary:
             gguf_file = _download(Path(temporary), progress)
             made = Path(temporary) / "model"
@@ -63,12 +63,12 @@ def tiny(directory: Path, positions: int = 131_072, progress: Progress = lambda 
 
     Raises ModelError if `directory` holds files already.
     """
-    if directory.exists() and any(directory.iterdir()):
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ModelError(f"{directory} is not empty: name a new directory")
     if positions < 1:
         raise ModelError(f"positions must be at least 1, not {positions}")
     source = fetch("smollm2", progress)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(directory.parent)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".tiny-") as temporary:
         made = Path(temporary) / "model"
         made.mkdir()
@@ -84,6 +84,15 @@ def tiny(directory: Path, positions: int = 131_072, progress: Progress = lambda 
 def chat_template() -> str:
     """The ChatML template of ours: tools, tool results, null content, thinking; append-only."""
     return files("duramen.configs").joinpath("chatml_tools.jinja").read_text(encoding="utf-8")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"cannot write to {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise ModelError(f"cannot write to {folder}: it is read-only")
 
 
 def _is_complete(target: Path) -> bool:
