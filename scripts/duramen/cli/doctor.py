@@ -56,7 +56,7 @@ def _lacks_of_text(facts: Facts) -> Iterator[Lack]:
         return
     mend = "duramen model fetch smollm2 (or name one of yours: --model DIR or --tokenizer DIR)"
     if not facts.packages["gguf"] or not facts.packages["safetensors"]:
-        mend = f"pip install 'duramen[model]', then {mend}"
+        mend = f"pip install '.[model]' in a checkout of Duramen, then {mend}"
     yield Lack("no model in the cache", mend)
 
 
@@ -74,7 +74,7 @@ def _lacks_of_cpu(facts: Facts) -> Iterator[Lack]:
 
 
 def _lacks_of_gpu(facts: Facts) -> Iterator[Lack]:
-    install = "pip install 'duramen[vllm]'"
+    install = "pip install '.[vllm]' in a checkout of Duramen"
     if facts.machine.gpus is None:
         yield Lack("nvidia-ml-py is not installed, so GPUs cannot be seen", install)
     elif not facts.machine.gpus:

@@ -17,7 +17,7 @@ from duramen.layout.errors import ModelError
 
 Tensors = Iterator[tuple[str, NDArray[np.float32]]]
 
-INSTALL = "pip install 'duramen[model]'"
+INSTALL = "pip install '.[model]' in a checkout of Duramen"
 NUM_ADDED_TOKENS = 17  # ids 0..16 of SmolLM2's vocabulary are control tokens
 LAYER_TENSORS = {
     "attn_norm": "input_layernorm",

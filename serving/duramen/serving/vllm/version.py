@@ -20,7 +20,7 @@ def installed_build() -> tuple[Build, str]:
             continue
     raise EngineError(
         "vLLM is not installed: run scripts/setup for its CPU build, "
-        "or pip install 'duramen[vllm]' on a GPU machine"
+        "or pip install '.[vllm]' in a checkout on a GPU machine"
     )
 
 
