@@ -2,7 +2,7 @@
 
 import pytest
 
-from duramen.layout.bounds import Bounds, ContentIndex
+from duramen.layout.bounds import ContentIndex
 from duramen.layout.segment_cache import text_digest
 from duramen.layout.zones import Prompt, Span, Zone
 

@@ -211,7 +211,5 @@ def test_what_lacks_comes_with_the_way_to_get_it():
     text = re.sub(r"\s+", " ", console.file.getvalue())
     assert "GPUs cannot be seen: pip install '.[vllm]' in a checkout of Duramen" in text
     assert "vLLM's CPU build is not installed: scripts/setup, in a checkout of Duramen" in text
-    assert (
-        "no model in the cache: pip install '.[model]' in a checkout of Duramen, then duramen model fetch"
-        in text
-    )
+    mend = "pip install '.[model]' in a checkout of Duramen, then duramen model fetch"
+    assert f"no model in the cache: {mend}" in text

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from duramen.cli.output import check_json_file, write_json
 from duramen.cli.replay_table import as_table
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.importers.read import read_sessions
-from duramen.experiments.layouts import LayoutName
+from duramen.experiments.layouts import LayoutName, Model
 from duramen.experiments.opening import Opened, Opening, load_model, open_live, open_model
 from duramen.experiments.record.demo import demo_paths
 from duramen.experiments.replay import Overflow, Replay
@@ -117,16 +118,11 @@ def replay(
             "--concurrency": concurrency > 1,
         }
         refuse(live_only, "needs --engine live")
-    elif upstream is None:
-        seed = seed or 0
-    else:
+    elif upstream is not None:
         own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
         refuse(own_only, "is for an engine that is started here, --upstream has its own")
     sessions = load_sessions(paths or [], demo, limit)
-    concurrency = min(concurrency, len(sessions))
-    model_dir = find_model(model, tokenizer, upstream)
-    tokenizer_dir = tokenizer or model_dir
-    assert tokenizer_dir is not None
+    model_dir, tokenizer_dir = find_folders(model, tokenizer, upstream)
     opening = Opening(
         tokenizer_dir=tokenizer_dir,
         model_dir=model_dir,
@@ -135,34 +131,49 @@ def replay(
         port=port,
         unit=unit,
         kv_tokens=pool,
-        sampling=Sampling(max_reply, temperature, seed),
-        concurrency=concurrency,
+        sampling=Sampling(max_reply, temperature, seed if upstream else seed or 0),
+        concurrency=min(concurrency, len(sessions)),
     )
-    loaded = load_model(
-        tokenizer_dir, chat_template, independent_seams=seams is SeamKind.INDEPENDENT
-    )
+    is_independent = seams is SeamKind.INDEPENDENT
+    loaded = load_model(tokenizer_dir, chat_template, independent_seams=is_independent)
+    choices = Choices(engine, list(dict.fromkeys(layout)), reply is ReplyKind.LIVE, overflow)
+    carry_out(sessions, loaded, opening, choices, json_file)
+
+
+@dataclass(frozen=True)
+class Choices:
+    engine: EngineKind
+    layouts: list[LayoutName]
+    live_replies: bool
+    overflow: Overflow
+
+
+def carry_out(
+    sessions: list[Session], model: Model, opening: Opening, choices: Choices, json_file: str | None
+) -> None:
+    """Run all layouts and show what came of them, also of a run that was cut short."""
     accounts: dict[LayoutName, Accounts] = {}
     facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
 
-    async def carry_out() -> None:
+    async def run() -> None:
         with replay_progress(sessions) as (starting, progress):
-            async with opened(opening, engine, starting) as target:
+            async with opened(opening, choices.engine, starting) as target:
                 facts.update(target.facts)
-                run = Replay(
+                replayed = Replay(
                     sessions,
-                    loaded,
+                    model,
                     target.target,
-                    live_replies=reply is ReplyKind.LIVE,
-                    overflow=overflow,
-                    concurrency=concurrency,
+                    live_replies=choices.live_replies,
+                    overflow=choices.overflow,
+                    concurrency=opening.concurrency,
                     progress=progress,
                     accounts=accounts,
                 )
-                await run.run(list(dict.fromkeys(layout)))
+                await replayed.run(choices.layouts)
 
     interrupted = True
     try:
-        asyncio.run(carry_out())
+        asyncio.run(run())
         interrupted = False
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
@@ -189,20 +200,24 @@ def load_sessions(paths: Sequence[Path], demo: bool, limit: int | None) -> list[
     return sessions
 
 
-def find_model(model: str | None, tokenizer: Path | None, upstream: str | None) -> Path | None:
-    """The model's folder; None if a running server has the model and `tokenizer` names the rest."""
-    if model is None and tokenizer is None and upstream is not None:
+def find_folders(
+    model: str | None, tokenizer: Path | None, upstream: str | None
+) -> tuple[Path | None, Path]:
+    """The model's folder, None if only `tokenizer` is known; and the tokenizer's."""
+    if model is None and tokenizer is not None:
+        return None, tokenizer
+    if model is None and upstream is not None:
         raise DuramenError(
             f"--upstream {upstream} needs the served model's tokenizer: --tokenizer DIR"
         )
-    if model is None and tokenizer is not None:
-        return None
-    if model in (None, DEMO_MODEL):
+    if model is None or model == DEMO_MODEL:
         with Console(stderr=True).status(f"fetching {DEMO_MODEL}") as status:
-            return fetch(DEMO_MODEL, status.update)
-    if not Path(str(model)).is_dir():
+            model_dir = fetch(DEMO_MODEL, status.update)
+    else:
+        model_dir = Path(model)
+    if not model_dir.is_dir():
         raise ModelError(f"unknown model {model}: name a model's folder, or {DEMO_MODEL}")
-    return Path(str(model))
+    return model_dir, tokenizer or model_dir
 
 
 @contextmanager
