@@ -1,6 +1,7 @@
 """layout.transcript: append-only ids, each kind of ending, every deviation named."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -84,39 +85,39 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
 def test_turn_by_turn_equals_rendering_the_whole(
     smollm2_tokenizer: Tokenizer, reference: Reference, source: str
 ) -> None:
-    """Without sampled ids; where the template leaves its past, that is named, with the token."""
+    """Without sampled ids; where the template leaves its past, that is named, with the token. What
+    is added behind a deviation is the end of the whole."""
     template, random = ChatTemplate(source), Random(1)
-    num_equal = num_deviations = 0
+    counts: Counter[str] = Counter()
     for _ in range(60):
         transcript = Transcript(smollm2_tokenizer, template)
         messages = [{"role": "system", "content": words(random)}, user(words(random))]
         check_prompt(transcript.start(messages), transcript)
-        for _ in range(random.randint(1, 6)):
+        for _ in range(random.randint(1, 9)):
             role = random.choice(["user", "tool"])
-            new = [
-                assistant(words(random), thinking=random.choice(["", "hm"])),
-                {"role": role, "content": words(random)},
-            ]
+            reply = assistant(words(random), thinking=random.choice(["", "hm"]))
+            new = [reply, {"role": role, "content": words(random)}]
             past = reference(whole(template, messages))
             frozen = list(transcript.token_ids)
             messages += new
             num_known = len(transcript.deviations)
             check_prompt(transcript.extend(new), transcript)
             expected = reference(whole(template, messages))
-            if len(transcript.deviations) > num_known:
-                found = transcript.deviations[-1]
-                assert (found.call, found.token) == (
-                    transcript.num_calls - 1,
-                    common(past, expected),
-                )
-                assert found.token < len(past)
-                assert list(transcript.token_ids[: len(frozen) - 1]) == frozen[:-1]
-                num_deviations += 1
-            elif not transcript.deviations:
+            leaves_past = common(past[:-1], expected) < len(past) - 1  # the last is still open
+            named = transcript.deviations[num_known:]
+            assert len(named) == leaves_past
+            for deviation in named:
+                assert deviation.call == transcript.num_calls - 1
+                assert deviation.token == common(frozen, expected) < len(frozen)
+                counts["again" if num_known else "first"] += 1
+            if not transcript.deviations:
                 assert list(transcript.token_ids) == expected
-                num_equal += 1
-    assert num_equal > 40
-    assert bool(num_deviations) == (source == FORGETS)
+                counts["equal"] += 1
+            assert list(transcript.token_ids[: len(frozen) - 1]) == frozen[:-1]
+            added = reference(f"{new[1]['content']}<|im_end|>\n<|im_start|>assistant\n")
+            assert list(transcript.token_ids)[-len(added) :] == expected[-len(added) :]
+    assert counts["equal"] > 40
+    assert (counts["first"] > 5, counts["again"] > 5) == (source == FORGETS,) * 2
 
 
 def test_a_template_that_forgets_is_named_with_call_token_and_cause(
@@ -368,6 +369,9 @@ def test_data_that_spells_a_control_token_is_noted(smollm2_tokenizer: Tokenizer)
     assert prompt.notes == ("'<|im_end|>' in data stays plain text",)
     end = smollm2_tokenizer.control["<|im_end|>"].id
     assert list(prompt.token_ids).count(end) == 1
+    assert transcript.extend([assistant("c"), user("d")]).notes == ()  # a note is given once
+    prompt = transcript.extend([assistant("e"), user("<|im_start|>")])
+    assert prompt.notes == ("'<|im_start|>' in data stays plain text",)
 
 
 # -- misuse --

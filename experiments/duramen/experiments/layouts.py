@@ -52,7 +52,9 @@ class Model:
     def recorded_reply(self, turn: Turn, time_s: float, reply: Message) -> list[int]:
         """The ids that a model would have sampled to say `reply`, up to the token that ends it."""
         now = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
-        renderer = DeltaRenderer(self.template, template_tools(turn.tools), now)
+        renderer = DeltaRenderer(
+            self.template, template_tools(turn.tools), now, controls=self.tokenizer.controls
+        )
         history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
         sections = self.tokenizer.encode(renderer.reply_text(history, said[0])).sections
         last = max((i for i, section in enumerate(sections) if section.control), default=None)

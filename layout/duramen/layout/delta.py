@@ -5,14 +5,14 @@ history; any other template is rendered whole, where only the text is made again
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import commonprefix
 from typing import Any
 
 from duramen.layout.errors import TemplateError
-from duramen.layout.spans import data_extents
+from duramen.layout.spans import Control
 from duramen.layout.template import (
     ChatTemplate,
     Marked,
@@ -62,6 +62,7 @@ class DeltaRenderer:
     tools: Sequence[Mapping[str, Any]] = ()
     now: datetime.datetime | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    controls: Callable[[Tracked], Sequence[Control]] = lambda text: ()  # Tokenizer.controls
 
     @cached_property
     def _marked_tools(self) -> Marked | None:
@@ -87,7 +88,7 @@ class DeltaRenderer:
             opened = self.full(Marked(messages[: len(window)]), prompt=True)
             closed = self.full(Marked(messages[: len(window) + 1]), prompt=False)
             after = self.full(messages, prompt=True)
-            start = _boundary(after, closed, len(window) + 1)
+            start = self._boundary(after, closed, len(window) + 1)
             broken = _break(opened, after)
             floor = 0 if broken else len(opened)
             data_end = max(floor, _data_end(after[:start], len(window) + 1))
@@ -106,10 +107,10 @@ class DeltaRenderer:
             opened = self.full(Marked(messages[: len(window)]), prompt=True)
             after = self.full(messages, prompt=True)
             broken = _break(opened, after)
-            start = len(opened) if broken is None else _boundary(after, closed, len(window))
+            start = len(opened) if broken is None else self._boundary(after, closed, len(window))
             if broken is not None and new and new[0].get("role") == "assistant":
                 # It continues in the turn that the generation prompt opened.
-                start += common_text(opened[len(closed) :], after[start:])
+                start += self._common(opened[len(closed) :], after[start:])
             return Delta(after[start:], 0, shift, broken)
 
         return self._windowed(render, history)
@@ -118,8 +119,19 @@ class DeltaRenderer:
         """What a model says that replies as recorded: the template's text, to its turn's end."""
         opened = self.full(history, prompt=True)
         closed = self.full([*history, reply], prompt=False)
-        start = len(opened) if closed.startswith(opened) else common_text(opened, closed)
-        return closed[start:]
+        return closed[self._common(opened, closed) :]
+
+    def _boundary(self, after: Tracked, closed: Tracked, origin: int) -> int:
+        """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
+        if after.startswith(closed):
+            return len(closed)
+        end_in_after, end_in_closed = (_data_end(text, origin) for text in (after, closed))
+        return end_in_after + self._common(closed[end_in_closed:], after[end_in_after:])
+
+    def _common(self, a: Tracked, b: Tracked) -> int:
+        """Length of the common beginning of both, which cuts no control token of `b` in two."""
+        length = common_text(a, b)
+        return next((start for start, end, _ in self.controls(b) if start < length < end), length)
 
     def _windowed(self, render: Any, history: Sequence[Message]) -> Delta:
         if self.template.is_local and len(history) > HEAD + TAIL:
@@ -147,17 +159,16 @@ def _break(before: Tracked, after: Tracked) -> Break | None:
     return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))
 
 
-def _boundary(after: Tracked, closed: Tracked, origin: int) -> int:
-    """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
-    if after.startswith(closed):
-        return len(closed)
-    end_in = [_data_end(text, origin) for text in (after, closed)]
-    return end_in[0] + common_text(after[end_in[0] :], closed[end_in[1] :])
-
-
 def _data_end(text: Tracked, last_origin: int) -> int:
-    extents = data_extents(text)
-    return max((e for o, (_, e) in extents.items() if 0 < o <= last_origin), default=0)
+    """Where the data of messages up to `last_origin` ends, before that of any later one begins."""
+    end = position = 0
+    for length, origin in text.runs:
+        if origin > last_origin:
+            break
+        position += length
+        if origin > 0:
+            end = position
+    return end
 
 
 def _rest_of_turn(tail: Tracked, reply: Reply) -> Tracked:

@@ -50,7 +50,9 @@ class Transcript:
     def __post_init__(self) -> None:
         encoder = Encoder(SeamProver(self.tokenizer), self.independent_seams)
         self._stream = TokenStream(encoder)
-        self._renderer = DeltaRenderer(self.template, self.tools, self.now, self.arguments)
+        self._renderer = DeltaRenderer(
+            self.template, self.tools, self.now, self.arguments, self.tokenizer.controls
+        )
         self._reply: Reply | None = None
         self._sampled: list[int] = []
         self._said = ""
