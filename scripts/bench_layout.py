@@ -1,6 +1,6 @@
 """Times one turn of a long agent transcript: layout and encoding, against transformers.
 
-The transcript has about 200 messages and 100,000 tokens: sampled replies and tool results cut from
+The transcript has about 320 messages and 100,000 tokens: sampled replies and tool results cut from
 this repository's source. A turn takes in the engine's reply and adds a tool result of 500 tokens;
 transformers renders and encodes all messages. A round is five of our turns and then one of theirs,
 at the same length; medians are shown, and the ratio is the median of the rounds' ratios.
@@ -28,8 +28,8 @@ from duramen.layout.transcript import Transcript
 from duramen.serving.models import fetch
 from duramen.serving.probe import device_name
 
-START_TOKENS = 85_000  # so that the middle round has 100,000
-TURN_TOKENS = 1_000
+START_TOKENS = 88_500  # so that the middle round has 100,000
+REPLY_TOKENS = 100  # sampled, so never encoded
 TURNS_PER_ROUND = 5
 NEW_TOKENS = 500
 TOOLS = [{"type": "function", "function": {"name": "read", "description": "Read a file"}}]
@@ -38,7 +38,7 @@ Turn = tuple[list[int], Message, Message]  # ids that the model gives, that repl
 
 
 def turns(tokenizer: Tokenizer) -> Iterator[Turn]:
-    """Endless; reply and result have about TURN_TOKENS together."""
+    """Endless: a sampled reply of REPLY_TOKENS and a tool result of NEW_TOKENS, about."""
     random = Random(7)
     sources = sorted(Path(__file__).parents[1].glob("*/duramen/*/*.py"))
     lines = [line for source in sources for line in source.read_text("utf-8").splitlines(True)]
@@ -52,7 +52,7 @@ def turns(tokenizer: Tokenizer) -> Iterator[Turn]:
         return tokenizer.decode(ids[:num_tokens]).strip()
 
     while True:
-        reply: Message = {"role": "assistant", "content": text(TURN_TOKENS - NEW_TOKENS)}
+        reply: Message = {"role": "assistant", "content": text(REPLY_TOKENS)}
         token_ids = [*tokenizer.encode_text(reply["content"]), end]
         yield token_ids, reply, {"role": "tool", "content": text(NEW_TOKENS)}
 
@@ -71,7 +71,8 @@ def measure(num_rounds: int) -> dict[str, Any]:
         our_turn(transcript, next(script))
     rounds = []
     for _ in range(num_rounds):
-        ours = median(our_turn(transcript, next(script)) for _ in range(TURNS_PER_ROUND))
+        coming = [next(script) for _ in range(TURNS_PER_ROUND)]
+        ours = median(our_turn(transcript, turn) for turn in coming)
         num_messages, num_tokens = len(transcript.messages), len(transcript.token_ids)
         rounds.append((ours, their_turn(transcript, reference), num_messages, num_tokens))
     ours, theirs, num_messages, num_tokens = map(median, zip(*rounds, strict=True))

@@ -158,13 +158,15 @@ class Tokenizer:
     def _encode_plain(self, text: str, at_start: bool) -> list[int]:
         encoder = self._plain if at_start else self._plain_inner
         try:
-            encoding = encoder.encode(text, add_special_tokens=False)
+            # of all the ways to encode, the one that does not compute offsets
+            [encoding] = encoder.encode_batch_fast([text], add_special_tokens=False)
         except TypeError:  # the one way in which a str cannot be UTF-8
             raise TokenizerError("text holds a lone surrogate: it is not valid Unicode") from None
         token_ids: list[int] = encoding.ids
         if self._forbidden.isdisjoint(token_ids):
             return token_ids
-        for token_id, (start, end) in zip(token_ids, encoding.offsets, strict=True):
+        offsets = encoder.encode(text, add_special_tokens=False).offsets
+        for token_id, (start, end) in zip(token_ids, offsets, strict=True):
             if token_id in self._forbidden and end - start > 1:
                 # The model's own vocabulary spells it (Unigram does): break it in two.
                 middle = start + (end - start) // 2
