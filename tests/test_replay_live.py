@@ -1,6 +1,6 @@
 """Replay on the real engine: every prediction is delivered, and live replies show who is exact."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -83,13 +83,13 @@ async def test_serial_replay_delivers_what_was_predicted(
 
 
 async def test_live_replies_break_the_recorded_layout_inside_a_reply(
-    live_engine: VllmEngine, smollm2: Path
+    live_engine: VllmEngine, smollm2: Path, notice: Callable[[str], None]
 ) -> None:
     """Seeded: the first reply does not survive decoding and encoding. No prompt is long enough to
     be prefilled in chunks."""
     target = Watched(live_engine, Sampling(64, 1.0, seed=0), serial=True, salt="")
     sums = await replay(target, smollm2, demo(1, 6), RECORDED)
-    print(f"{len(sums.breaks)} of 5 calls break inside the reply before them")
+    notice(f"{len(sums.breaks)} of 5 calls break inside the reply before them")
     assert sums.mismatches == {}
     assert sums.breaks
     for found in sums.breaks:
@@ -119,12 +119,16 @@ def chats(num_sessions: int, num_calls: int) -> list[Session]:
 
 @pytest.mark.parametrize(("layout", "num_tokens"), [(RECORDED, 64), (STABLE, 24), (CLOCK, 4)])
 async def test_eight_sessions_at_once(
-    live_engine: VllmEngine, smollm2: Path, layout: LayoutName, num_tokens: int
+    live_engine: VllmEngine,
+    smollm2: Path,
+    layout: LayoutName,
+    num_tokens: int,
+    notice: Callable[[str], None],
 ) -> None:
     sampling = Sampling(num_tokens, 1.0, min_tokens=num_tokens)
     target = LiveTarget(live_engine, sampling, serial=False, salt="")
     sums = await replay(target, smollm2, chats(8, 3), layout)
-    print(f"{layout.value}: mismatches {dict(sums.mismatches)}, {len(sums.breaks)} breaks")
+    notice(f"{layout.value}: mismatches {dict(sums.mismatches)}, {len(sums.breaks)} breaks")
     assert sums.num_calls == 24
     assert set(sums.mismatches) <= CLASSES
     assert sums.mismatches["other"] == 0
@@ -163,7 +167,9 @@ async def test_a_server_that_is_not_ours_gets_a_salt_for_each_layout(
             pass
 
 
-async def test_a_small_pool_evicts_and_is_still_predicted(tiny_model: Path) -> None:
+async def test_a_small_pool_evicts_and_is_still_predicted(
+    tiny_model: Path, notice: Callable[[str], None]
+) -> None:
     """Against the mirror, and against the cache model of the same size fed the same ids."""
     opening = Opening(
         tokenizer_dir=tiny_model,
@@ -196,14 +202,14 @@ async def test_a_small_pool_evicts_and_is_still_predicted(tiny_model: Path) -> N
         assert engine.mirror is not None
         assert engine.mirror.num_removed > 0
         await fill_the_pool(target, run.model)
-        await crowd_the_pool(engine, tiny_model)
+        crowded = await crowd_the_pool(engine, tiny_model)
+    notice(f"crowded pool: mismatches {crowded}")
 
 
-async def crowd_the_pool(engine: Engine, model_dir: Path) -> None:
+async def crowd_the_pool(engine: Engine, model_dir: Path) -> dict[str, int]:
     """Sessions at once in a pool for one and a half: what was predicted leaves before its call."""
     target = LiveTarget(engine, Sampling(16, 1.0, 7), serial=False, salt="")
     sums = await replay(target, model_dir, demo(4, 8), STABLE)
-    print(f"crowded: mismatches {dict(sums.mismatches)}")
     assert (sums.num_calls, sums.breaks) == (32, [])
     assert set(sums.mismatches) <= CLASSES
     assert sums.mismatches["evicted"] > 0
@@ -220,3 +226,4 @@ async def fill_the_pool(target: Watched, model: Model) -> None:
     await run.run([RECORDED])
     assert [(len(ids), len(done.token_ids)) for ids, done in target.sent] == [(3199, 1)] * 2
     assert run.accounts[RECORDED].mismatches == {}
+    return dict(sums.mismatches)
