@@ -226,4 +226,3 @@ async def fill_the_pool(target: Watched, model: Model) -> None:
     await run.run([RECORDED])
     assert [(len(ids), len(done.token_ids)) for ids, done in target.sent] == [(3199, 1)] * 2
     assert run.accounts[RECORDED].mismatches == {}
-    return dict(sums.mismatches)
