@@ -215,6 +215,7 @@ async def crowd_the_pool(engine: Engine, model_dir: Path) -> dict[str, int]:
     assert sums.mismatches["evicted"] > 0
     assert sums.mismatches["other"] == 0
     assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0)
+    return dict(sums.mismatches)
 
 
 async def fill_the_pool(target: Watched, model: Model) -> None:
