@@ -45,6 +45,7 @@ class Opening:
     kv_tokens: int | None
     sampling: Sampling
     concurrency: int
+    api_key: str | None = None  # of the upstream
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
     """A running engine; one that we started is gone afterwards. Raises EngineError."""
     salt = ""
     if opening.upstream is not None:
-        engine = await attach(opening.upstream)
+        engine = await attach(opening.upstream, api_key=opening.api_key)
         salt = f"duramen-{uuid.uuid4().hex[:12]}"
     else:
         engine = await launch(_config(opening), progress)

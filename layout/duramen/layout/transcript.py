@@ -174,7 +174,7 @@ class Transcript:
         token += len(self.tokenizer.token_prefix(self._sampled, said[:common]))
         cause = (
             f"the template writes the reply as {rendered[common : common + 40]!r} "
-            f"where the model said {said[common : common + 40]!r}"
+            f"where the cache holds {said[common : common + 40]!r}"
         )
         self.deviations.append(Deviation(self.num_calls, token, cause))
 

@@ -71,6 +71,9 @@ def replay(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="A vLLM that runs already; it is left alone.")
     ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="DURAMEN_API_KEY", help="Key of the upstream.")
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -104,7 +107,11 @@ def replay(
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Replay recorded trajectories under prompt layouts and account for every prompt token."""
+    """Replay recorded trajectories under prompt layouts and account for every prompt token.
+
+    Sessions run one after another, and --concurrency of them at once on a live engine; a session's
+    next call is sent when its last one has answered.
+    """
     check_json_file(json_file)
     pool = parse_size(kv_tokens)
     if engine is EngineKind.SIMULATE:
@@ -133,6 +140,7 @@ def replay(
         kv_tokens=pool,
         sampling=Sampling(max_reply, temperature, seed if upstream else seed or 0),
         concurrency=min(concurrency, len(sessions)),
+        api_key=api_key,
     )
     is_independent = seams is SeamKind.INDEPENDENT
     loaded = load_model(tokenizer_dir, chat_template, independent_seams=is_independent)
@@ -180,6 +188,8 @@ def carry_out(
     finally:
         if not interrupted or any(sums.num_calls for sums in accounts.values()):
             show(accounts, facts | {"interrupted": interrupted}, json_file)
+    if not any(sums.num_calls for sums in accounts.values()):
+        raise DuramenError("no call could be replayed: see why they were skipped")
 
 
 def refuse(options: dict[str, bool], reason: str) -> None:

@@ -22,12 +22,25 @@ def as_table(accounts: Mapping[LayoutName, Accounts], facts: Mapping[str, Any]) 
     for name, cells in _rows(list(accounts.values())).items():
         table.add_row(name, *cells)
     lines = [Text("cut short: the calls that had finished", "red")] if facts["interrupted"] else []
-    lines += [
-        Text(f"{layout.value}: {number} calls skipped, {reason.replace('_', ' ')}", "red")
-        for layout, sums in accounts.items()
-        for reason, number in sums.num_skipped.items()
-    ]
+    for layout, sums in accounts.items():
+        lines += _remarks(layout.value, sums)
     return Group(table, *lines)
+
+
+def _remarks(layout: str, sums: Accounts) -> list[Text]:
+    """Where the prefix broke first, and what was left out and why."""
+    lines = []
+    if sums.breaks:
+        first = sums.breaks[0]
+        where = f"session {first.session}, call {first.call}, token {first.token}, {first.source}"
+        lines.append(Text(f"{layout}: first break in {where}"))
+    num_all = sums.num_calls + sums.num_skipped.total()
+    for reason, number in sums.num_skipped.items():
+        why = reason.replace("_", " ")
+        if reason == "refused_by_template" and sums.notes:
+            why += f": {sums.notes.most_common(1)[0][0]}"
+        lines.append(Text(f"{layout}: {number} of {num_all} calls skipped, {why}", "red"))
+    return lines
 
 
 def _rows(columns: list[Accounts]) -> dict[str, list[str]]:

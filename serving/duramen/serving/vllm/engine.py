@@ -101,13 +101,15 @@ async def attach(
     model: str | None = None,
     events: EventEndpoints | None = None,
     model_dir: Path | None = None,
+    api_key: str | None = None,
 ) -> VllmEngine:
     """Connect to a running server; `close` leaves it running.
 
     `model` says which one if it serves several, `model_dir` where its EOS ids are written. Raises
     EngineError if the server does not answer, is too old, or does not run token ids of ours.
     """
-    http = EngineHttp(url, lambda: "Is it running, and is the address right?")
+    where = "Is it running, and is the address right?"
+    http = EngineHttp(url, lambda: where, api_key=api_key)
     return await _connect(http, model, events, model_dir)
 
 

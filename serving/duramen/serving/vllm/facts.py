@@ -31,7 +31,10 @@ async def read_facts(http: EngineHttp, model: str | None) -> Facts:
 
     Raises EngineError if it is too old, does not serve it, or does not say its block size.
     """
-    version = str(msgspec.json.decode(await http.get("/version"))["version"])
+    version = await http.get_json("/version")
+    if not isinstance(version, dict) or "version" not in version:
+        raise EngineError(f"{http.url}/version names no version: is it vLLM's address?")
+    version = str(version["version"])
     check_version(version)
     served = await _served_model(http, model)
     labels = await _cache_labels(http)
@@ -62,7 +65,7 @@ def eos_token_ids(model_dir: Path) -> tuple[int, ...]:
 
 
 async def _served_model(http: EngineHttp, wanted: str | None) -> Mapping[str, Any]:
-    models: list[Mapping[str, Any]] = msgspec.json.decode(await http.get("/v1/models"))["data"]
+    models: list[Mapping[str, Any]] = (await http.get_json("/v1/models"))["data"]
     for model in models:
         if wanted in (None, model["id"]):
             return model

@@ -18,10 +18,11 @@ class EngineHttp:
     Every method raises RequestError for a status of 4xx, EngineError for anything else that fails.
     """
 
-    def __init__(self, url: str, explain: Callable[[], str]) -> None:
+    def __init__(self, url: str, explain: Callable[[], str], *, api_key: str | None = None) -> None:
         self.url = url.rstrip("/")
         self._explain = explain
         self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             connector=aiohttp.TCPConnector(limit=0),
         )
@@ -30,9 +31,12 @@ class EngineHttp:
         async with self._request("GET", path, None) as response:
             return await response.read()
 
+    async def get_json(self, path: str) -> Any:
+        return self._json(path, await self.get(path))
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         async with self._request("POST", path, body) as response:
-            return msgspec.json.decode(await response.read())
+            return self._json(path, await response.read())
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the JSON of each event until the final [DONE]; a stream without one is an error."""
@@ -45,7 +49,7 @@ class EngineHttp:
                     del buffer[: end + 2]
                     if data == DONE:
                         return
-                    event = msgspec.json.decode(data)
+                    event = self._json(path, data)
                     if "error" in event:
                         raise self._refusal(event["error"].get("code") or 500, data)
                     yield event
@@ -53,6 +57,14 @@ class EngineHttp:
 
     async def close(self) -> None:
         await self._session.close()
+
+    def _json(self, path: str, data: bytes) -> Any:
+        try:
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            raise EngineError(
+                f"{self.url}{path} answers, but not in JSON: is it vLLM's address, without /v1?"
+            ) from None
 
     @asynccontextmanager
     async def _request(
@@ -80,6 +92,8 @@ class EngineHttp:
         except (msgspec.DecodeError, KeyError, TypeError):
             message = body.decode(errors="replace")
         line = " ".join(message.split()) or "no reason given"
+        if status in (401, 403):
+            line += "; give its key with --api-key or DURAMEN_API_KEY"
         if 400 <= status < 500:
             return RequestError(f"the engine refused the request ({status}): {line}", status)
         return EngineError(f"the engine failed ({status}): {line} {self._explain()}")
