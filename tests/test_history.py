@@ -161,3 +161,26 @@ def test_true_is_not_one() -> None:
     first, second = ({"role": "user", "content": "x", "flag": flag} for flag in (True, 1))
     [_, turn] = walk(session(Call((first,), None), Call((second,), None)))
     assert not turn.continues
+
+
+def test_a_live_reply_stands_wherever_its_recorded_twin_does() -> None:
+    note = {"role": "user", "content": "note"}
+    retried = session(
+        Call((USER,), said("r0")),
+        Call((USER,), said("r1")),
+        Call((USER, said("r0"), MORE), None),
+    )
+    assert texts(walk(retried, {0: "L0", 1: "L1"})[2]) == ["do it", "L0", "more"]
+    behind = session(Call((USER,), said("r0")), Call((USER, note, said("r0"), MORE), None))
+    assert texts(walk(behind, {0: "L0"})[1]) == ["do it", "note", "L0", "more"]
+
+
+def test_a_message_that_only_looks_like_a_reply_keeps_its_text() -> None:
+    ok, edited = said("ok"), {"role": "user", "content": "do that"}
+    few_shot = session(
+        Call((USER, ok, MORE), ok),
+        Call((USER, ok, MORE, ok, DONE), said("z")),
+        Call((edited, ok, MORE, ok, DONE, said("z"), MORE), None),
+    )
+    turns = walk(few_shot, {0: "L0", 1: "L1"})
+    assert texts(turns[2]) == ["do that", "ok", "more", "L0", "thanks", "L1", "more"]

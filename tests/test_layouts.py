@@ -8,6 +8,7 @@ from duramen.experiments.history import Turn
 from duramen.experiments.layouts import LayoutName, Model, begin
 from duramen.experiments.opening import load_model
 from duramen.experiments.trajectory import Call, Session
+from duramen.layout.errors import TrajectoryError
 from duramen.layout.template import ChatTemplate
 
 USER = {"role": "user", "content": "Hi"}
@@ -86,3 +87,9 @@ def test_independent_seams_count_what_is_not_canonical(model):
     assert second.token_ids != canonical.token_ids
     assert conversation.num_deviating > 0
     assert alone.tokenizer.decode(second.token_ids) == alone.tokenizer.decode(canonical.token_ids)
+
+
+def test_a_time_beyond_any_calendar_is_one_line(model):
+    session = Session("s", (Call((USER,), None),), start_time_s=1e15)
+    with pytest.raises(TrajectoryError, match="beyond any calendar"):
+        prompts(model, LayoutName.RECORDED, session, [Turn([USER], [])])

@@ -101,3 +101,15 @@ def test_mirror_predicts_what_the_cache_hits(
                         salt,
                     )
         assert call is None or mirror.holds_all(token_ids, salt)
+
+
+def test_copies_are_counted_under_each_of_the_engines_names() -> None:
+    """Two names for one block, as after a lost event: it goes with the last copy, never below."""
+    mirror = KvMirror(1)
+    mirror.store([1], None, [7])
+    mirror.store([2], None, [7])
+    mirror.remove([1])
+    assert mirror.predicted([7, 8]) == 1
+    mirror.remove([1])
+    assert mirror.broken
+    assert mirror.predicted([7, 8]) is None

@@ -442,3 +442,57 @@ def test_digests_do_not_depend_on_when_a_message_came(
                    for p in (grown, whole_at_once)]  # fmt: skip
         assert digests[0] == digests[1]
         assert len(digests[0]) == len(messages)
+
+
+def test_data_that_spells_the_end_of_the_generation_prompt_is_named(smollm2):
+    """The text is the same, but one control token is the template's and the other is data."""
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<|endoftext|>{% endif %}"
+    )
+    transcript = Transcript(Tokenizer.load(smollm2, source), ChatTemplate(source))
+    transcript.start([{"role": "user", "content": "hi"}])
+    said = {"role": "assistant", "content": "<|endoftext|>x"}
+    prompt = transcript.extend([said, {"role": "user", "content": "go"}])
+    [deviation] = transcript.deviations
+    assert "<|endoftext|>" in deviation.cause
+    assert prompt.notes == ("'<|endoftext|>' in data stays plain text",)
+
+
+def test_a_stop_string_counts_from_where_the_newest_token_can_have_completed_it(smollm2):
+    """Three newlines are one token: the client saw none of them."""
+    source = (smollm2 / "chat_template.jinja").read_text("utf-8")
+    tokenizer = Tokenizer.load(smollm2, source)
+    transcript = Transcript(tokenizer, ChatTemplate(source))
+    num_sent = len(transcript.start([{"role": "user", "content": "hi"}]).token_ids)
+    ids = list(tokenizer.encode_text("One\n\n\n"))
+    transcript.sampled(ids, {"role": "assistant", "content": "One"}, stop="\n\n")
+    assert tokenizer.decode(list(transcript.token_ids)[num_sent:]) == "One"
+
+
+def test_a_reply_cut_behind_a_control_token_that_ends_no_turn_is_closed(smollm2):
+    source = (smollm2 / "chat_template.jinja").read_text("utf-8")
+    tokenizer = Tokenizer.load(smollm2, source)
+    transcript = Transcript(tokenizer, ChatTemplate(source))
+    num_sent = len(transcript.start([{"role": "user", "content": "hi"}]).token_ids)
+    opener = tokenizer.control["<|im_start|>"].id
+    said = {"role": "assistant", "content": "Hello<|im_start|>"}
+    transcript.sampled([*tokenizer.encode_text("Hello"), opener], said)
+    prompt = transcript.extend([{"role": "user", "content": "x"}])
+    text = tokenizer.decode(list(prompt.token_ids)[num_sent:])
+    assert text.startswith("Hello<|im_start|><|im_end|>\n<|im_start|>user\nx<|im_end|>")
+
+
+def test_a_reply_that_begins_with_a_blank_deviates_from_nothing_in_sentencepiece(shared_data):
+    """Its decoder drops the blank of the very first token, which a reply never is."""
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}<s>[INST] {{ m.content }} [/INST]"
+        "{% else %}{{ m.content }}</s>{% endif %}{% endfor %}"
+    )
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / "llama-spm", source)
+    transcript = Transcript(tokenizer, ChatTemplate(source))
+    transcript.start([{"role": "user", "content": "hi"}])
+    ids = [*tokenizer.encode_text(" Hello"), tokenizer.control["</s>"].id]
+    transcript.sampled(ids, {"role": "assistant", "content": " Hello"})
+    transcript.extend([{"role": "user", "content": "x"}])
+    assert transcript.deviations == []

@@ -42,7 +42,7 @@ class History:
         for call in self.session.calls:
             turn = self._continued(previous, call) if previous is not None else None
             if turn is None:
-                self._places = self._find_places(call.messages)
+                self._places = self._find_places(call.messages, self._replies)
                 turn = Turn(self._current(call), self.session.tools_of(call))
             yield turn
             if self.live and call.reply is not None:
@@ -58,14 +58,16 @@ class History:
         num_old = len(previous.messages)
         tools, old_tools = self.session.tools_of(call), self.session.tools_of(previous)
         pairs = list(zip(call.messages, previous.messages, strict=False))
-        if len(pairs) < num_old or not all(_is_same(new, old) for new, old in pairs):
+        if len(pairs) < num_old or not all(is_same(new, old) for new, old in pairs):
             return None
-        if not _is_same(tools, old_tools):
+        if not is_same(tools, old_tools):
             return None
         reply = call.messages[num_old] if num_old < len(call.messages) else None
-        has_reply = reply is not None and _is_same(reply, previous.reply)
-        if has_reply and self.live:
-            self._places[num_old] = self._replies[-1][1]
+        has_reply = reply is not None and is_same(reply, previous.reply)
+        placed = list(self._places.values())
+        missing = [pair for pair in self._replies if not any(pair[1] is p for p in placed)]
+        for index, message in self._find_places(call.messages[num_old:], missing).items():
+            self._places[num_old + index] = message
         rewritten = any(_is_rewritten(a, b) for a, b in [*pairs, (tools, old_tools)])
         return Turn(self._current(call), tools, True, has_reply, rewritten)
 
@@ -73,20 +75,24 @@ class History:
         """The messages of `call` with the live replies at their places."""
         return [self._places.get(i, message) for i, message in enumerate(call.messages)]
 
-    def _find_places(self, messages: Sequence[Message]) -> dict[int, Message]:
-        """Where the recorded replies stand in `messages`, each with the live one, in order."""
+    def _find_places(
+        self, messages: Sequence[Message], replies: Sequence[tuple[bytes, Message]]
+    ) -> dict[int, Message]:
+        """Where recorded replies stand in `messages`, each with the live one, newest first."""
         places = {}
-        pending = list(self._replies)
-        for index, message in enumerate(messages):
-            key = _key(message) if pending and message.get("role") == "assistant" else None
+        pending = list(replies)
+        for index, message in reversed(list(enumerate(messages))):
+            if not pending or message.get("role") != "assistant":
+                continue
+            key = _key(message)
             if key in [recorded for recorded, _ in pending]:
-                while pending[0][0] != key:
-                    pending.pop(0)
-                places[index] = pending.pop(0)[1]
+                while pending[-1][0] != key:
+                    pending.pop()
+                places[index] = pending.pop()[1]
         return places
 
 
-def _is_same(a: object, b: object) -> bool:
+def is_same(a: object, b: object) -> bool:
     """Whether both say the same, whatever the order of their keys; true is not 1."""
     return a is b or (a is not None and b is not None and _key(a) == _key(b))
 

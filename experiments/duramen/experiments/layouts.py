@@ -15,6 +15,7 @@ from duramen.experiments.history import Turn
 from duramen.experiments.trajectory import Call, Message, Session, Tool
 from duramen.layout.chat_messages import template_tools
 from duramen.layout.delta import DeltaRenderer
+from duramen.layout.errors import TrajectoryError
 from duramen.layout.template import ChatTemplate
 from duramen.layout.tokenizer import Tokenizer
 from duramen.layout.transcript import Deviation, Transcript
@@ -44,19 +45,20 @@ class Model:
             self.tokenizer,
             self.template,
             tools=template_tools(tools),
-            now=datetime.datetime.fromtimestamp(time_s, datetime.UTC),
+            now=utc(time_s),
             independent_seams=self.independent_seams,
             turn_end_ids=self.turn_end_ids,
         )
 
     def recorded_reply(self, turn: Turn, time_s: float, reply: Message) -> list[int]:
         """The ids that a model would have sampled to say `reply`, up to the token that ends it."""
-        now = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
+        now = utc(time_s)
         renderer = DeltaRenderer(
             self.template, template_tools(turn.tools), now, controls=self.tokenizer.controls
         )
         history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
-        sections = self.tokenizer.encode(renderer.reply_text(history, said[0])).sections
+        text = renderer.reply_text(history, said[0])
+        sections = self.tokenizer.encode(text, at_start=False).sections
         last = max((i for i, section in enumerate(sections) if section.control), default=None)
         ended = sections if last is None else sections[: last + 1]
         return [token_id for section in ended for token_id in section.token_ids]
@@ -147,6 +149,14 @@ class _Stable:
         self._reply = (token_ids, prepared)
 
 
+def utc(time_s: float) -> datetime.datetime:
+    """Raises TrajectoryError for a time that no calendar has."""
+    try:
+        return datetime.datetime.fromtimestamp(time_s, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise TrajectoryError(f"the recorded time {time_s:.0f} s is beyond any calendar") from None
+
+
 def call_time_s(session: Session, call: Call, index: int) -> float:
     """Unix time of a call: as recorded, else one second after the call before."""
     start_s = ASSUMED_START_S if session.start_time_s is None else session.start_time_s
@@ -155,9 +165,7 @@ def call_time_s(session: Session, call: Call, index: int) -> float:
 
 def with_clock(messages: Sequence[Message], time_s: float) -> list[Message]:
     """The messages with the time as first line of the system prompt, which is added if need be."""
-    line = datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime(
-        "Current time: %Y-%m-%d %H:%M:%S UTC\n"
-    )
+    line = utc(time_s).strftime("Current time: %Y-%m-%d %H:%M:%S UTC\n")
     if not messages or messages[0].get("role") not in ("system", "developer"):
         return [{"role": "system", "content": line}, *messages]
     first = dict(messages[0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from duramen.experiments.accounts import Accounts
-from duramen.experiments.history import History, Turn
+from duramen.experiments.history import History, Turn, is_same
 from duramen.experiments.layouts import Conversation, LayoutName, Model, begin, call_time_s
 from duramen.experiments.target import Outcome, Target
 from duramen.experiments.trajectory import Call, Message, Session
@@ -29,6 +29,19 @@ class Overflow(Enum):
     SKIP = "skip"
     TRUNCATE = "truncate"  # the newest tokens stay
     FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Replied:
+    """The reply to the last call that was sent, which had `num_messages` messages."""
+
+    num_messages: int
+    message: Message
+
+    def stands_in(self, messages: Sequence[Message]) -> bool:
+        """Whether a conversation goes on with it, where it was said."""
+        later = messages[self.num_messages : self.num_messages + 1]
+        return any(is_same(message, self.message) for message in later)
 
 
 @dataclass
@@ -78,11 +91,17 @@ class Replay:
         accounts = self.accounts[layout]
         conversation = begin(layout, self.model, session)
         history = History(session, live=self.live_replies)
+        replied: Replied | None = None
         for index, (call, turn) in enumerate(zip(session.calls, history.turns(), strict=True)):
             prompt = self._prompt(accounts, conversation, (index, call, turn), session)
             if prompt is not None:
-                outcome = await self._send(accounts, session, (index, call, turn), prompt)
+                has_reply = replied is not None and replied.stands_in(turn.messages)
+                outcome = await self._send(
+                    accounts, session, (index, call, turn), prompt, has_reply
+                )
+                replied = None
                 if self._goes_on_with(outcome):
+                    replied = Replied(len(turn.messages), outcome.message)
                     history.replied(outcome.message)
                     conversation.sampled(outcome.token_ids, outcome.message)
             self.progress(layout, accounts)
@@ -116,7 +135,7 @@ class Replay:
                 f"session {session.session_id}, call {index}: {len(prompt.token_ids)} tokens leave "
                 f"no room: {self.target.limit_reason}, {limit}; --overflow skip leaves them out"
             )
-        if self.overflow is Overflow.TRUNCATE:
+        if self.overflow is Overflow.TRUNCATE and limit > 1:
             return cut_front(prompt, limit - 1)
         accounts.num_skipped[self.target.limit_reason] += 1
         return None
@@ -127,6 +146,7 @@ class Replay:
         session: Session,
         place: Place,
         prompt: Prompt,
+        has_reply: bool,
     ) -> Outcome:
         index, call, turn = place
 
@@ -140,7 +160,7 @@ class Replay:
                 accounts.notes[str(error)] += 1
                 return (), call.reply
 
-        bounds = accounts.sending(session, index, prompt, has_reply=turn.has_reply)
+        bounds = accounts.sending(session, index, prompt, has_reply=has_reply)
         accounts.notes.update(prompt.notes)
         outcome = await self.target.run(prompt.token_ids, turn.tools, recorded)
         digest = self._spoken(outcome.token_ids) if self._goes_on_with(outcome) else None

@@ -7,10 +7,10 @@ ids. Two of them are left out: vLLM drops a billing header of one client from sy
 merges system messages after it has renamed the role `developer`.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from jinja2 import nodes
 
 from duramen.layout.errors import TemplateError
@@ -43,6 +43,8 @@ def template_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _template_message(message: Message, takes_parts: bool, knows_developer: bool) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise TemplateError(f"a message must be an object, not {message!r:.40}")
     role = message.get("role")
     parts = _parts(message.get("content"))
     is_text = all(part.get("type") == "text" for part in parts)
@@ -53,6 +55,8 @@ def _template_message(message: Message, takes_parts: bool, knows_developer: bool
     }
     if role == "assistant":
         if calls := message.get("tool_calls"):
+            if not isinstance(calls, Sequence):
+                raise TemplateError(f"tool_calls must be a list, not {calls!r:.40}")
             result["tool_calls"] = [_tool_call(call) for call in calls]
         reasoning = message.get("reasoning")
         reasoning = message.get("reasoning_content") if reasoning is None else reasoning
@@ -93,8 +97,8 @@ def _tool_call(call: Any) -> Any:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, UnicodeError):
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
             arguments = None
     if not isinstance(arguments, Mapping):
         arguments = {}

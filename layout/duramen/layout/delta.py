@@ -89,7 +89,7 @@ class DeltaRenderer:
             closed = self.full(Marked(messages[: len(window) + 1]), prompt=False)
             after = self.full(messages, prompt=True)
             start = self._boundary(after, closed, len(window) + 1)
-            broken = _break(opened, after)
+            broken = self._break(opened, after)
             floor = 0 if broken else len(opened)
             data_end = max(floor, _data_end(after[:start], len(window) + 1))
             tail = _rest_of_turn(after[data_end:start], reply)
@@ -106,7 +106,7 @@ class DeltaRenderer:
             closed = self.full(Marked(messages[: len(window)]), prompt=False)
             opened = self.full(Marked(messages[: len(window)]), prompt=True)
             after = self.full(messages, prompt=True)
-            broken = _break(opened, after)
+            broken = self._break(opened, after)
             start = len(opened) if broken is None else self._boundary(after, closed, len(window))
             if broken is not None and new and new[0].get("role") == "assistant":
                 # It continues in the turn that the generation prompt opened.
@@ -123,15 +123,34 @@ class DeltaRenderer:
 
     def _boundary(self, after: Tracked, closed: Tracked, origin: int) -> int:
         """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
-        if after.startswith(closed):
+        if self._common(closed, after) == len(closed):
             return len(closed)
         end_in_after, end_in_closed = (_data_end(text, origin) for text in (after, closed))
         return end_in_after + self._common(closed[end_in_closed:], after[end_in_after:])
 
     def _common(self, a: Tracked, b: Tracked) -> int:
-        """Length of the common beginning of both, which cuts no control token of `b` in two."""
+        """Length of the common beginning of both: the same text with the same control tokens, and
+        none of `b` cut in two."""
         length = common_text(a, b)
-        return next((start for start, end, _ in self.controls(b) if start < length < end), length)
+        in_a, in_b = (
+            {
+                start: start + text[start:end].index(token.content) + len(token.content)
+                for start, end, token in self.controls(text)
+                if start < length
+            }
+            for text in (a, b)
+        )
+        cut = [start for start, end in in_b.items() if end > length]
+        differing = in_a.keys() ^ in_b.keys()  # here one of them has data that spells it
+        return min([length, *cut, *differing])
+
+    def _break(self, before: Tracked, after: Tracked) -> Break | None:
+        at = common_text(before, after)
+        if at == len(before):
+            at = self._common(before, after)  # the same text may still hold other control tokens
+        if at == len(before):
+            return None
+        return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))
 
     def _windowed(self, render: Any, history: Sequence[Message]) -> Delta:
         if self.template.is_local and len(history) > HEAD + TAIL:
@@ -150,13 +169,6 @@ def common_text(a: str, b: str) -> int:
     """Length of the longest common beginning."""
     plain = [str.__getitem__(text, slice(None)) for text in (a, b)]
     return len(commonprefix(plain))  # noqa: RUF071
-
-
-def _break(before: Tracked, after: Tracked) -> Break | None:
-    if after.startswith(before):
-        return None
-    at = common_text(before, after)
-    return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))
 
 
 def _data_end(text: Tracked, last_origin: int) -> int:
@@ -179,4 +191,4 @@ def _rest_of_turn(tail: Tracked, reply: Reply) -> Tracked:
     if not found:
         return tail
     start, end = max(found)
-    return tail[start + len(end) if reply.closer is not None else start :]
+    return tail[start + len(end) if reply.closer in reply.turn_ends else start :]

@@ -17,7 +17,7 @@ from duramen.layout.errors import TemplateError
 from duramen.layout.jinja import TrackedEnvironment
 from duramen.layout.locality import why_not_local
 from duramen.layout.tokenizer_files import read_json, special_strings
-from duramen.layout.tracked import OTHER, TOOLS, Tracked
+from duramen.layout.tracked import OTHER, TOOLS, Tracked, origin_of
 
 Message = Mapping[str, Any]
 
@@ -43,7 +43,10 @@ class Marked(list[Any]):
 def marked_messages(messages: Sequence[Message]) -> Marked:
     if isinstance(messages, Marked):
         return messages
-    return Marked(_with_message_origin(m, i + 1) for i, m in enumerate(messages))
+    try:
+        return Marked(_with_message_origin(m, i + 1) for i, m in enumerate(messages))
+    except RecursionError:
+        raise TemplateError("the messages are nested too deeply") from None
 
 
 def marked_tools(tools: Sequence[Mapping[str, Any]] | None) -> Marked | None:
@@ -105,10 +108,10 @@ class ChatTemplate:
         messages, with its own reason.
         """
 
-        def strftime_now(format: str) -> str:
+        def strftime_now(format: str) -> Tracked:
             if now is None:
                 raise TemplateError("the chat template asks for the time: give `now`")
-            return now.strftime(format)
+            return Tracked.data(now.strftime(format), origin_of(format))
 
         variables = {
             **self.specials,

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tokenizers
 
 from duramen.layout.errors import TokenizerError
@@ -111,7 +112,15 @@ class Tokenizer:
         return frozenset(t.id for t in self.added if t.content == eos)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return self.full.decode(list(token_ids), skip_special_tokens=False)
+        """What the ids spell behind other text (at the very start SentencePiece drops a blank)."""
+        anchor = [next(iter(sorted(self.control_ids)))] if self._strips_start else []
+        spelled = self.full.decode([*anchor, *token_ids], skip_special_tokens=False)
+        return spelled[len(self.full.decode(anchor, skip_special_tokens=False)) :]
+
+    @cached_property
+    def _strips_start(self) -> bool:
+        decoder = msgspec.json.encode(self.spec.get("decoder"))
+        return bool(self.control_ids) and (b'"Strip"' in decoder or b'"Metaspace"' in decoder)
 
     def split_closer(
         self, token_ids: Sequence[int], turn_end_ids: frozenset[int] = frozenset()

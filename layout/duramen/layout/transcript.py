@@ -156,7 +156,10 @@ class Transcript:
     def _without_stop(self, token_ids: list[int], stop: str) -> tuple[list[int], str]:
         """Ids before the token in which `stop` begins, and the visible text of that token."""
         text = self.tokenizer.decode(token_ids)
-        visible = text[: text.rindex(stop)] if stop in text else text
+        # as vLLM looks for it: where the newest token can have completed it, leftmost first
+        before = len(self.tokenizer.decode(token_ids[:-1]))
+        found = text.find(stop, max(0, before - len(stop) + 1))
+        visible = text[:found] if found >= 0 else text
         kept = self.tokenizer.token_prefix(token_ids, visible)
         return kept, visible[len(self.tokenizer.decode(kept)) :]
 

@@ -10,10 +10,13 @@ JsonFile = Annotated[
 ]
 
 
+MAX_SIZE = 10**9  # of tokens or blocks: more is as good as inf
+
+
 def parse_size(text: str) -> int | None:
     """A number of blocks or tokens, at least 1; None for "inf"."""
     if text == "inf":
         return None
-    if text.isdecimal() and int(text):
+    if text.isdecimal() and 0 < int(text) <= MAX_SIZE:
         return int(text)
-    raise typer.BadParameter(f"{text} is neither a number, at least 1, nor inf")
+    raise typer.BadParameter(f"{text} is neither a number, 1 to {MAX_SIZE}, nor inf")

@@ -36,7 +36,10 @@ def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
     if json_file == "-":
         sys.stdout.write(text)
         return
-    path = Path(json_file)
+    path = Path(json_file).resolve()
+    if path.is_fifo() or path.is_char_device():  # it cannot be replaced
+        path.write_text(text, encoding="utf-8")
+        return
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")

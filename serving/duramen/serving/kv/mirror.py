@@ -25,6 +25,7 @@ class KvMirror:
         self.broken: str | None = None  # why predictions are None
         self._hash_of: dict[Hashable, BlockHash] = {}  # the engine's hash -> ours
         self._num_copies: Counter[BlockHash] = Counter()
+        self._num_named: Counter[Hashable] = Counter()  # copies under one of the engine's hashes
 
     @property
     def num_resident_blocks(self) -> int:
@@ -56,6 +57,7 @@ class KvMirror:
         for engine_hash, own_hash in zip(engine_hashes, own_hashes, strict=True):
             self._hash_of[engine_hash] = own_hash
             self._num_copies[own_hash] += 1
+            self._num_named[engine_hash] += 1
 
     def remove(self, engine_hashes: Sequence[Hashable]) -> None:
         """Take one copy of each block away."""
@@ -70,18 +72,23 @@ class KvMirror:
             self._num_copies[own_hash] -= 1
             if self._num_copies[own_hash] == 0:
                 del self._num_copies[own_hash]
+            self._num_named[engine_hash] -= 1
+            if self._num_named[engine_hash] == 0:
+                del self._num_named[engine_hash]
                 del self._hash_of[engine_hash]
 
     def clear(self) -> None:
         """The cache is empty: whatever was missed before no longer matters."""
         self._hash_of.clear()
         self._num_copies.clear()
+        self._num_named.clear()
         self.broken = None
 
     def break_off(self, reason: str) -> None:
         """Predict nothing until the next clear()."""
         self._hash_of.clear()
         self._num_copies.clear()
+        self._num_named.clear()
         self.broken = self.broken or reason
 
     def predicted(self, token_ids: Sequence[int], salt: str = "") -> int | None:
