@@ -123,7 +123,7 @@ class DeltaRenderer:
 
     def _boundary(self, after: Tracked, closed: Tracked, origin: int) -> int:
         """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
-        if self._common(closed, after) == len(closed):
+        if _begins(after, closed) or self._common(closed, after) == len(closed):
             return len(closed)
         end_in_after, end_in_closed = (_data_end(text, origin) for text in (after, closed))
         return end_in_after + self._common(closed[end_in_closed:], after[end_in_after:])
@@ -145,6 +145,8 @@ class DeltaRenderer:
         return min([length, *cut, *differing])
 
     def _break(self, before: Tracked, after: Tracked) -> Break | None:
+        if _begins(after, before):
+            return None
         at = common_text(before, after)
         if at == len(before):
             at = self._common(before, after)  # the same text may still hold other control tokens
@@ -163,6 +165,19 @@ class DeltaRenderer:
                 return delta
         whole: Delta = render(history, 0)
         return whole
+
+
+def _begins(text: Tracked, start: Tracked) -> bool:
+    """Whether `text` begins with `start`, every character with the same origin."""
+    if not text.startswith(start):
+        return False
+    last = len(start.runs) - 1
+    if last < 0:
+        return True
+    length, origin = start.runs[last]
+    known_length, known_origin = text.runs[last]
+    same_end = known_origin == origin and known_length >= length
+    return same_end and text.runs[:last] == start.runs[:last]
 
 
 def common_text(a: str, b: str) -> int:
