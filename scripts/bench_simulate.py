@@ -68,7 +68,7 @@ def made_up_requests(num_sessions: int = 300, seed: int = 2) -> list[HashedReque
         blocks += [next(fresh) for _ in range(random.randint(0, 6))]
         tail = [next(fresh)]  # a partial block, which the next turn fills with something else
         num_tokens = len(blocks) * UNIT_TOKENS + random.randint(1, UNIT_TOKENS - 1)
-        requests.append(HashedRequest(blocks + tail, num_tokens, 0, 0.0))
+        requests.append(HashedRequest(blocks + tail, num_tokens, 0.0))
     return requests
 
 

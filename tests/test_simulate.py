@@ -47,8 +47,8 @@ def trace(tmp_path: Path) -> Path:
 
 def test_mooncake_lines_become_requests(trace: Path) -> None:
     requests = [*read_mooncake(read_documents(trace))]
-    assert requests[0] == HashedRequest([0, 1, 2], 1300, 9, 0.0)
-    assert requests[2] == HashedRequest([0, 1, 3], 1100, 0, 1.5)
+    assert requests[0] == HashedRequest([0, 1, 2], 1300, 0.0)
+    assert requests[2] == HashedRequest([0, 1, 3], 1100, 1.5)
 
 
 @pytest.mark.parametrize(

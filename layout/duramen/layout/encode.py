@@ -8,7 +8,7 @@ alone on purpose; how many ids differ from the canonical ones is counted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 
 from duramen.layout.blocks import common_prefix
 from duramen.layout.seams import SeamProver
@@ -21,14 +21,13 @@ class EncodedText:
     """`marks[i]` is the index of the first token at or behind cut i; `last_control` that of the
     last control token, None if there is none.
 
-    `num_unproven` cuts had to be encoded across; `num_deviating` ids are not canonical (only with
-    independent seams); `plain` are control spellings in data that stayed plain text.
+    `num_deviating` ids are not canonical (only with independent seams); `plain` are control
+    spellings in data that stayed plain text.
     """
 
     token_ids: list[int] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     last_control: int | None = None
-    num_unproven: int = 0
     num_deviating: int = 0
     plain: tuple[str, ...] = ()
 
@@ -76,23 +75,22 @@ class Encoder:
             not self.prover.is_proven(whole[: cut - section.start], whole[cut - section.start :])
             for cut in cuts
         )
+        base = len(result.token_ids)
+        token_ids = section.token_ids
+        encode = self.prover.tokenizer.encode_text
         if unproven and not self.independent:
-            result.num_unproven += unproven
             starts = self.prover.tokenizer.token_starts(whole, at_start=at_start)
-            base = len(result.token_ids)
-            for cut in cuts:
-                before = sum(start < cut - section.start for start in starts)
-                result.marks.append(base + before)
-            result.token_ids += section.token_ids
-            return
-        joined: list[int] = []
-        for i, piece in enumerate(pieces):
-            if i:
-                result.marks.append(len(result.token_ids) + len(joined))
-            joined += self.prover.tokenizer.encode_text(piece, at_start=at_start and i == 0)
-        if unproven:
-            result.num_deviating += num_differing(joined, section.token_ids)
-        result.token_ids += joined
+            result.marks += [
+                base + sum(start < cut - section.start for start in starts) for cut in cuts
+            ]
+        else:
+            alone = pieces if unproven else pieces[:-1]  # proven: the whole has the same ids
+            encoded = [encode(p, at_start=at_start and i == 0) for i, p in enumerate(alone)]
+            result.marks += [base + n for n in accumulate(map(len, encoded))][: len(cuts)]
+            if unproven:
+                token_ids = list(chain.from_iterable(encoded))
+                result.num_deviating += num_differing(token_ids, section.token_ids)
+        result.token_ids += token_ids
 
 
 def num_differing(token_ids: Sequence[int], canonical: Sequence[int]) -> int:

@@ -16,8 +16,6 @@ class SegmentCache:
     def __init__(self, max_tokens: int = 4_000_000) -> None:
         self.max_tokens = max_tokens
         self.num_tokens = 0
-        self.num_hits = 0
-        self.num_misses = 0
         self._entries: OrderedDict[tuple[bytes, bool], Sequence[int]] = OrderedDict()
 
     def get(
@@ -27,9 +25,7 @@ class SegmentCache:
         key = (text_digest(text), at_start)
         if (known := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)
-            self.num_hits += 1
             return known
-        self.num_misses += 1
         token_ids = encode(text, at_start)
         self._entries[key] = token_ids
         self.num_tokens += len(token_ids)

@@ -28,7 +28,6 @@ class HashedRequest:
 
     hash_ids: list[int]
     num_tokens: int
-    num_output_tokens: int
     time_s: float
 
 
@@ -62,6 +61,4 @@ def read_mooncake(
                     f"{where}: hash id {hash_id} comes after {before} here and after "
                     f"{id_before[hash_id]} elsewhere, but an id stands for all before it, too"
                 )
-        yield HashedRequest(
-            line.hash_ids, line.input_length, line.output_length, line.timestamp / 1000
-        )
+        yield HashedRequest(line.hash_ids, line.input_length, line.timestamp / 1000)
