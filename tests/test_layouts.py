@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from duramen.experiments.history import Turn
-from duramen.experiments.layouts import LayoutName, Model, begin
+from duramen.experiments.layouts.catalogue import Layout, LayoutName
+from duramen.experiments.layouts.conversation import begin
+from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import load_model
 from duramen.experiments.trajectory import Call, Session
 from duramen.layout.errors import TrajectoryError
@@ -28,7 +30,7 @@ def model(smollm2) -> Model:
 
 
 def prompts(model: Model, name: LayoutName, session: Session, turns: list[Turn]):
-    conversation = begin(name, model, session)
+    conversation = begin(Layout(name), model, session)
     return [
         conversation.prompt(turn, call, index)
         for index, (turn, call) in enumerate(zip(turns, session.calls, strict=True))
@@ -80,7 +82,7 @@ def test_independent_seams_count_what_is_not_canonical(model):
     turns = [Turn([USER], []), Turn([USER, reply, USER], [], continues=True)]
     canonical = prompts(model, LayoutName.RECORDED, session, turns)[-1]
     alone = replace(model, independent_seams=True)
-    conversation = begin(LayoutName.STABLE, alone, session)
+    conversation = begin(Layout(LayoutName.STABLE), alone, session)
     first = conversation.prompt(turns[0], session.calls[0], 0)
     second = conversation.prompt(turns[1], session.calls[1], 1)
     assert second.token_ids[: len(first.token_ids)] == first.token_ids

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duramen.experiments.accounts import Accounts, percentiles
-from duramen.experiments.layouts import LayoutName, Model, with_clock
+from duramen.experiments.layouts.catalogue import Layout
+from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import load_model
 from duramen.experiments.replay import Overflow, Replay
 from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, RecordedReply, Target
@@ -25,8 +26,7 @@ from duramen.layout.zones import Prompt, Span, Zone
 from duramen.serving.vllm.fake import FakeEngine
 from duramen.serving.vllm.protocol import Completion, Sampling
 
-ALL = list(LayoutName)
-CLOCK, RECORDED, STABLE = LayoutName.CLOCK, LayoutName.RECORDED, LayoutName.STABLE
+CLOCK, RECORDED, STABLE = ALL = [Layout.parse(n) for n in ("clock", "recorded", "stable")]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ class Recorder:
 
 
 def replay(
-    model: Model, sessions: Sequence[Session], target: Target, layout: LayoutName, **options: Any
+    model: Model, sessions: Sequence[Session], target: Target, layout: Layout, **options: Any
 ) -> Accounts:
     run = Replay(sessions, model, target, **options)
     asyncio.run(run.run([layout]))
@@ -103,7 +103,7 @@ def fake_engine(model: Model, **sizes: int) -> FakeEngine:
 
 
 @pytest.mark.parametrize("layout", [RECORDED, STABLE])
-def test_recorded_replies_break_nothing(model: Model, layout: LayoutName) -> None:
+def test_recorded_replies_break_nothing(model: Model, layout: Layout) -> None:
     sums = replay(model, [growing("a", 5), growing("b", 5)], ModelTarget(None, 1, None), layout)
     assert (sums.num_sessions, sums.num_calls, sums.breaks) == (2, 10, [])
     assert sums.delivered == sums.unit - 8  # the last sampled token of 8 replies
@@ -175,20 +175,6 @@ def test_an_edit_is_a_break_where_it_was_made(model: Model) -> None:
         assert [(found.call, found.source) for found in sums.breaks] == [(1, "message 2 (user)")]
 
 
-def test_the_time_is_put_first(model: Model) -> None:
-    line = "Current time: 1970-01-01 00:01:05 UTC\n"
-    assert with_clock([{"role": "system", "content": "Hi"}], 65.4) == [
-        {"role": "system", "content": line + "Hi"}
-    ]
-    assert with_clock([{"role": "system", "content": None}], 65) == [
-        {"role": "system", "content": line}
-    ]
-    assert with_clock([user("Hi")], 65) == [{"role": "system", "content": line}, user("Hi")]
-    parts = [{"type": "text", "text": "Hi"}]
-    [message] = with_clock([{"role": "system", "content": parts}], 65)
-    assert message["content"] == [{"type": "text", "text": line}, *parts]
-
-
 # --- properties over conversations of any kind -------------------------------------------------
 
 ROOTS = ["Be brief.", "Be brief. Use tools.", ""]
@@ -256,7 +242,7 @@ class PerCall:
         self.rows: list[tuple[int, ...]] = []
         self._last = (0, 0, 0, 0, 0)
 
-    def __call__(self, layout: LayoutName, sums: Accounts) -> None:
+    def __call__(self, layout: Layout, sums: Accounts) -> None:
         assert sums.delivered is not None
         bounds = (sums.content, sums.token, sums.unit, sums.delivered)
         now = (sums.prompt_tokens, *bounds)
@@ -267,7 +253,7 @@ class PerCall:
 @thorough
 @given(conversations(), st.sampled_from(ALL), st.sampled_from([1, 16]))
 def test_bounds_hold_on_every_call(
-    model: Model, sessions: list[Session], layout: LayoutName, unit: int
+    model: Model, sessions: list[Session], layout: Layout, unit: int
 ) -> None:
     """And each has a slow twin: the longest prefix in common with anything before."""
     per_call, target = PerCall(), Recorder(ModelTarget(None, unit, None))
@@ -290,7 +276,7 @@ def test_bounds_hold_on_every_call(
 @thorough
 @given(conversations(), st.sampled_from([RECORDED, STABLE]), st.integers(16, 400))
 def test_a_finite_cache_never_beats_the_infinite_one(
-    model: Model, sessions: list[Session], layout: LayoutName, num_kv_tokens: int
+    model: Model, sessions: list[Session], layout: Layout, num_kv_tokens: int
 ) -> None:
     finite = Recorder(ModelTarget(num_kv_tokens, 16, None))
     infinite = Recorder(ModelTarget(None, 16, finite.max_model_len))
@@ -320,7 +306,7 @@ def test_stable_never_breaks_what_only_grows(
 @thorough
 @given(conversations(), st.sampled_from(ALL), st.integers(12, 60))
 def test_predicted_is_delivered_when_the_pool_is_small(
-    model: Model, sessions: list[Session], layout: LayoutName, num_kv_blocks: int
+    model: Model, sessions: list[Session], layout: Layout, num_kv_blocks: int
 ) -> None:
     """The engine, its mirror, and the cache model of the same size all say the same."""
     engine = fake_engine(model, num_kv_blocks=num_kv_blocks, max_model_len=(num_kv_blocks - 1) * 16)
@@ -347,7 +333,7 @@ async def in_the_model(target: Recorder, num_kv_tokens: int) -> list[int | None]
 def test_at_once_every_mismatch_has_a_cause(
     model: Model,
     sessions: list[Session],
-    layout: LayoutName,
+    layout: Layout,
     concurrency: int,
     num_kv_blocks: int,
 ) -> None:
@@ -430,7 +416,7 @@ REFUSING = """{% for message in messages %}{% if message.content == 'NO' %}
 
 @pytest.mark.parametrize("layout", ALL)
 def test_what_the_template_refuses_is_counted(
-    smollm2: Path, tmp_path: Path, layout: LayoutName
+    smollm2: Path, tmp_path: Path, layout: Layout
 ) -> None:
     """The call before and the one after are sent."""
     (tmp_path / "refusing.jinja").write_text(REFUSING)
@@ -444,7 +430,7 @@ def test_what_the_template_refuses_is_counted(
 
 @pytest.mark.parametrize("layout", ALL)
 def test_a_recorded_reply_that_the_template_refuses_was_not_sampled(
-    smollm2: Path, tmp_path: Path, layout: LayoutName
+    smollm2: Path, tmp_path: Path, layout: Layout
 ) -> None:
     """Its call counts; the next one, which quotes it, is refused."""
     (tmp_path / "refusing.jinja").write_text(REFUSING)
@@ -509,7 +495,7 @@ def test_what_was_done_survives_an_end_in_the_middle(
 def test_the_first_ctrl_c_ends_a_run_that_never_waits(model: Model) -> None:
     run = Replay([growing("a", 9)], model, ModelTarget(None, 16, None))
 
-    def interrupt(layout: LayoutName, sums: Accounts) -> None:
+    def interrupt(layout: Layout, sums: Accounts) -> None:
         if sums.num_calls == 3:
             signal.raise_signal(signal.SIGINT)
 

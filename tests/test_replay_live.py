@@ -9,7 +9,8 @@ import pytest
 
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.importers.read import read_sessions
-from duramen.experiments.layouts import LayoutName, Model
+from duramen.experiments.layouts.catalogue import Layout
+from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import Opening, load_model, open_live
 from duramen.experiments.record.demo import demo_paths
 from duramen.experiments.replay import Overflow, Replay
@@ -21,7 +22,7 @@ from duramen.serving.vllm.protocol import Engine, Sampling
 
 pytestmark = pytest.mark.live
 
-CLOCK, RECORDED, STABLE = LayoutName.CLOCK, LayoutName.RECORDED, LayoutName.STABLE
+CLOCK, RECORDED, STABLE = (Layout.parse(n) for n in ("clock", "recorded", "stable"))
 CLASSES = {"in_flight_sharing", "evicted", "event_lag", "other"}
 
 
@@ -50,7 +51,7 @@ class Watched(LiveTarget):
 
 
 async def replay(
-    target: LiveTarget, model_dir: Path, sessions: Sequence[Session], layout: LayoutName
+    target: LiveTarget, model_dir: Path, sessions: Sequence[Session], layout: Layout
 ) -> Accounts:
     run = Replay(
         sessions, load_model(model_dir, None), target, live_replies=True, concurrency=len(sessions)
@@ -61,7 +62,7 @@ async def replay(
 
 @pytest.mark.parametrize(("layout", "num_calls"), [(RECORDED, 8), (STABLE, 8), (CLOCK, 3)])
 async def test_serial_replay_delivers_what_was_predicted(
-    live_engine: VllmEngine, smollm2: Path, layout: LayoutName, num_calls: int
+    live_engine: VllmEngine, smollm2: Path, layout: Layout, num_calls: int
 ) -> None:
     """No seed: a seeded prefill in chunks kills vLLM 0.32's CPU build."""
     target = Watched(live_engine, Sampling(16, 1.0), serial=True, salt="")
@@ -121,14 +122,14 @@ def chats(num_sessions: int, num_calls: int) -> list[Session]:
 async def test_eight_sessions_at_once(
     live_engine: VllmEngine,
     smollm2: Path,
-    layout: LayoutName,
+    layout: Layout,
     num_tokens: int,
     notice: Callable[[str], None],
 ) -> None:
     sampling = Sampling(num_tokens, 1.0, min_tokens=num_tokens)
     target = LiveTarget(live_engine, sampling, serial=False, salt="")
     sums = await replay(target, smollm2, chats(8, 3), layout)
-    notice(f"{layout.value}: mismatches {dict(sums.mismatches)}, {len(sums.breaks)} breaks")
+    notice(f"{layout.label}: mismatches {dict(sums.mismatches)}, {len(sums.breaks)} breaks")
     assert sums.num_calls == 24
     assert set(sums.mismatches) <= CLASSES
     assert sums.mismatches["other"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from duramen.experiments.layouts import Model
+from duramen.experiments.layouts.model import Model
 from duramen.experiments.target import (
     LARGER_THAN_POOL,
     LONGER_THAN_CONTEXT,

@@ -12,14 +12,16 @@ from enum import Enum
 
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.history import History, Turn, is_same
-from duramen.experiments.layouts import Conversation, LayoutName, Model, begin, call_time_s
+from duramen.experiments.layouts.catalogue import Layout
+from duramen.experiments.layouts.conversation import Conversation, begin
+from duramen.experiments.layouts.model import Model, call_time_s
 from duramen.experiments.target import Outcome, Target
 from duramen.experiments.trajectory import Call, Message, Session
 from duramen.layout.errors import LayoutError, TemplateError
 from duramen.layout.segment_cache import text_digest
 from duramen.layout.zones import Prompt, cut_front
 
-Progress = Callable[[LayoutName, Accounts], None]
+Progress = Callable[[Layout, Accounts], None]
 Place = tuple[int, Call, Turn]  # index of a call in its session, the call, and how it is sent
 
 
@@ -58,11 +60,11 @@ class Replay:
     overflow: Overflow = Overflow.SKIP
     concurrency: int = 1
     progress: Progress = lambda layout, accounts: None
-    accounts: dict[LayoutName, Accounts] = field(default_factory=dict)
+    accounts: dict[Layout, Accounts] = field(default_factory=dict)
 
-    async def run(self, layouts: Sequence[LayoutName]) -> None:
+    async def run(self, layouts: Sequence[Layout]) -> None:
         for layout in layouts:
-            await self.target.begin_layout(layout.value)
+            await self.target.begin_layout(layout.label)
             self.accounts[layout] = Accounts(self.target.unit_tokens)
             started_s, settled_s = time.perf_counter(), self.target.settling_s
             try:
@@ -73,7 +75,7 @@ class Replay:
                     settling_s = self.target.settling_s - settled_s
                     self.accounts[layout].makespan_s = elapsed_s - settling_s
 
-    async def _run_layout(self, layout: LayoutName) -> None:
+    async def _run_layout(self, layout: Layout) -> None:
         waiting = iter(self.sessions)
 
         async def worker() -> None:
@@ -87,7 +89,7 @@ class Replay:
         except BaseExceptionGroup as group:  # the others were cancelled when the first one failed
             raise group.exceptions[0] from None
 
-    async def _run_session(self, layout: LayoutName, session: Session) -> None:
+    async def _run_session(self, layout: Layout, session: Session) -> None:
         accounts = self.accounts[layout]
         conversation = begin(layout, self.model, session)
         history = History(session, live=self.live_replies)

@@ -37,14 +37,16 @@ class TokenStream:
     num_deviating: int = 0
     _open: _OpenStretch = _OpenStretch(_NO_TEXT, 0)
 
-    def append(self, text: Tracked, cuts: Sequence[Cut], root_messages: int = 0) -> None:
-        """Encode `text` behind what is there. `cuts` ascend from 0 and cover it; spans of messages
-        below `root_messages` are root, the others leaf."""
+    def append(
+        self, text: Tracked, cuts: Sequence[Cut], num_root: int = 0, num_trunk: int = 0
+    ) -> None:
+        """Encode `text` behind what is there. `cuts` ascend from 0 and cover it; spans of the first
+        `num_root` messages are root, of the next `num_trunk` trunk, of the others leaf."""
         if not text:
             return
         starts = [cut.start for cut in cuts]
         first = len(self.spans)
-        self._add_spans(text, cuts, root_messages)
+        self._add_spans(text, cuts, num_root, num_root + num_trunk)
         at_start = not self.token_ids
         if self._seam_holds(text):
             self._place(first, text, starts, at_start)
@@ -104,13 +106,14 @@ class TokenStream:
             self.num_deviating += num_differing([*alone, *tokenizer.encode_text(after)], whole)
         return self.encoder.independent
 
-    def _add_spans(self, text: Tracked, cuts: Sequence[Cut], root_messages: int) -> None:
+    def _add_spans(self, text: Tracked, cuts: Sequence[Cut], root_end: int, trunk_end: int) -> None:
         """Spans of no tokens yet; `_place` says where they start and end."""
         ends = [*(cut.start for cut in cuts[1:]), len(text)]
         for cut, end in zip(cuts, ends, strict=True):
-            is_root = cut.message is not None and cut.message < root_messages
+            zone = Zone.LEAF
+            if cut.message is not None and cut.message < trunk_end:
+                zone = Zone.ROOT if cut.message < root_end else Zone.TRUNK
             digest = text_digest(str.__getitem__(text, slice(cut.start, end)))
-            zone = Zone.ROOT if is_root else Zone.LEAF
             self.spans.append(Span(0, 0, zone, cut.source, digest))
 
     def _place(self, first: int, text: Tracked, starts: list[int], at_start: bool) -> None:

@@ -70,8 +70,9 @@ class Transcript:
         """Ids that are not canonical because seams are independent."""
         return self._stream.num_deviating
 
-    def start(self, messages: Sequence[Message]) -> Prompt:
-        """The first prompt: everything rendered and encoded once. Raises TemplateError."""
+    def start(self, messages: Sequence[Message], num_trunk: int = 0) -> Prompt:
+        """The first prompt: everything rendered and encoded once. `num_trunk` messages behind the
+        root are trunk. Raises TemplateError."""
         if self.num_calls:
             raise LayoutError("this transcript has started: use extend")
         text = self._renderer.full(messages, prompt=True)
@@ -83,7 +84,7 @@ class Transcript:
         cuts = message_cuts(text, controls, placed, generation_start=generation_start)
         if not cuts or cuts[0].start:
             cuts.insert(0, Cut(0, "frame", None))
-        self._stream.append(text, cuts, num_root_messages(messages))
+        self._stream.append(text, cuts, num_root_messages(messages), num_trunk)
         self.messages += messages
         self.num_calls = 1
         return self._stream.prompt()

@@ -19,7 +19,8 @@ from duramen.cli.output import check_json_file, write_json
 from duramen.cli.replay_table import as_table
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.importers.read import read_sessions
-from duramen.experiments.layouts import LayoutName, Model
+from duramen.experiments.layouts.catalogue import Layout
+from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import Opened, Opening, load_model, open_live, open_model
 from duramen.experiments.record.demo import demo_paths
 from duramen.experiments.replay import Overflow, Replay
@@ -54,8 +55,8 @@ def replay(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Add the sessions of the package.")] = False,
     layout: Annotated[
-        list[LayoutName], typer.Option(help="Prompt layout; may be given several times.")
-    ] = [LayoutName.RECORDED, LayoutName.STABLE],  # noqa: B006 - typer copies it
+        list[str], typer.Option(metavar="NAME", help="Prompt layout; may be given several times.")
+    ] = ["recorded", "stable"],  # noqa: B006 - typer copies it
     engine: Annotated[
         EngineKind, typer.Option(help="The cache model, or a real vLLM.")
     ] = EngineKind.SIMULATE,
@@ -144,14 +145,16 @@ def replay(
     )
     is_independent = seams is SeamKind.INDEPENDENT
     loaded = load_model(tokenizer_dir, chat_template, independent_seams=is_independent)
-    choices = Choices(engine, list(dict.fromkeys(layout)), reply is ReplyKind.LIVE, overflow)
+    choices = Choices(
+        engine, list(dict.fromkeys(map(Layout.parse, layout))), reply is ReplyKind.LIVE, overflow
+    )
     carry_out(sessions, loaded, opening, choices, json_file)
 
 
 @dataclass(frozen=True)
 class Choices:
     engine: EngineKind
-    layouts: list[LayoutName]
+    layouts: list[Layout]
     live_replies: bool
     overflow: Overflow
 
@@ -160,7 +163,7 @@ def carry_out(
     sessions: list[Session], model: Model, opening: Opening, choices: Choices, json_file: str | None
 ) -> None:
     """Run all layouts and show what came of them, also of a run that was cut short."""
-    accounts: dict[LayoutName, Accounts] = {}
+    accounts: dict[Layout, Accounts] = {}
     facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
 
     async def run() -> None:
@@ -233,7 +236,7 @@ def find_folders(
 @contextmanager
 def replay_progress(
     sessions: Sequence[Session],
-) -> Iterator[tuple[Callable[[str], None], Callable[[LayoutName, Accounts], None]]]:
+) -> Iterator[tuple[Callable[[str], None], Callable[[Layout, Accounts], None]]]:
     """A bar on standard error: what to call while the engine starts, and what with each call."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     num_calls = sum(len(session.calls) for session in sessions)
@@ -246,9 +249,9 @@ def replay_progress(
         def starting(line: str) -> None:
             progress.update(task, description=line)
 
-        def advance(layout: LayoutName, accounts: Accounts) -> None:
+        def advance(layout: Layout, accounts: Accounts) -> None:
             num_done = accounts.num_calls + accounts.num_skipped.total()
-            progress.update(task, description=layout.value, total=num_calls, completed=num_done)
+            progress.update(task, description=layout.label, total=num_calls, completed=num_done)
 
         yield starting, advance
 
@@ -266,13 +269,11 @@ async def opened(
         yield live
 
 
-def show(
-    accounts: dict[LayoutName, Accounts], facts: dict[str, Any], json_file: str | None
-) -> None:
+def show(accounts: dict[Layout, Accounts], facts: dict[str, Any], json_file: str | None) -> None:
     """The table, or JSON."""
     facts = facts | {"device": device_name()}
     if json_file is None:
         Console().print(as_table(accounts, facts))
         return
-    layouts = {layout.value: sums.as_json() for layout, sums in accounts.items()}
+    layouts = {layout.label: sums.as_json() for layout, sums in accounts.items()}
     write_json("replay", facts | {"layouts": layouts}, json_file)

@@ -9,21 +9,21 @@ from rich.table import Table
 from rich.text import Text
 
 from duramen.experiments.accounts import Accounts, percentiles
-from duramen.experiments.layouts import LayoutName
+from duramen.experiments.layouts.catalogue import Layout
 
 
-def as_table(accounts: Mapping[LayoutName, Accounts], facts: Mapping[str, Any]) -> Group:
+def as_table(accounts: Mapping[Layout, Accounts], facts: Mapping[str, Any]) -> Group:
     """Uncached tokens first: a hit rate alone rewards sending more."""
     what = f"{facts['engine']}, {facts['model']}, unit {facts['unit_tokens']}, {facts['device']}"
     table = Table(title=escape(what), title_justify="left")
     table.add_column("")
     for layout in accounts:
-        table.add_column(layout.value, justify="right")
+        table.add_column(layout.label, justify="right")
     for name, cells in _rows(list(accounts.values())).items():
         table.add_row(name, *cells)
     lines = [Text("cut short: the calls that had finished", "red")] if facts["interrupted"] else []
     for layout, sums in accounts.items():
-        lines += _remarks(layout.value, sums)
+        lines += _remarks(layout.label, sums)
     return Group(table, *lines)
 
 
