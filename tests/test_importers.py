@@ -317,7 +317,7 @@ DEEP = b'{"messages": [{"role": "user", "content": [{"type": "x", "v": %s}]}]}'
         (GOOD.decode().encode("utf-16"), "is UTF-16"),
         (b"7", "unknown form, an object with no known keys; expected OpenAI chat JSONL"),
         (b"[]", "unknown form"),
-        (b'[{"conversations": []}]', "unknown form, a list of objects with conversations"),
+        (b'[{"dialogue": []}]', "unknown form, a list of objects with dialogue"),
         (b'{"spans": [], "id": 1}', "unknown form, an object with spans, id; expected OpenAI"),
         (b'{"hash_ids": [1]}', "bears no text; use `duramen simulate`"),
         (b'{"messages_display": "user: Hi"}', "has lost its tool calls"),
@@ -401,6 +401,8 @@ def assistant_messages(path):
         runs = [result["traj"] for result in json.loads(path.read_text())]
     elif path.parent.name == "swe-agent":
         runs = [json.loads(path.read_text())["history"]]
+    elif path.parent.name == "mini-swe-agent":
+        runs = [json.loads(path.read_text())]
     elif path.name == "output.jsonl":
         return sum(
             len(json.loads(line)["metrics"]["token_usages"])
@@ -420,7 +422,10 @@ def shared(notice):
     return SHARED
 
 
-@pytest.mark.parametrize("pattern", ["tau-bench/*.json", "swe-agent/*.traj", "openhands/*.json*"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["tau-bench/*.json", "swe-agent/*.traj", "mini-swe-agent/*.json", "openhands/*.json*"],
+)
 def test_real_files_have_one_call_per_assistant_message(shared, pattern):
     for path in sorted(shared.glob(pattern)):
         sessions = list(read_sessions([path]))

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from duramen.cli.simulate import simulate as command
 from duramen.experiments.importers.documents import read_documents
 from duramen.experiments.importers.mooncake import HashedRequest, read_mooncake
+from duramen.experiments.importers.token_trace import TokenRequest
 from duramen.experiments.simulate import (
     BlockRequest,
     Semantics,
-    TokenRequest,
     replay_trace,
     replay_vllm,
     simulate,
@@ -47,8 +47,8 @@ def trace(tmp_path: Path) -> Path:
 
 def test_mooncake_lines_become_requests(trace: Path) -> None:
     requests = [*read_mooncake(read_documents(trace))]
-    assert requests[0] == HashedRequest([0, 1, 2], 1300, 0.0)
-    assert requests[2] == HashedRequest([0, 1, 3], 1100, 1.5)
+    assert requests[0] == HashedRequest([0, 1, 2], 1300, 0.0, 9)
+    assert requests[2] == HashedRequest([0, 1, 3], 1100, 1.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
     with path.open("a") as file:
         file.write(line)
     with pytest.raises(TrajectoryError, match=message):
-        simulate(path, Semantics.TRACE, None)
+        simulate([path], Semantics.TRACE, None)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str | None, mes
     if text is not None:
         path.write_text(text)
     with pytest.raises(TrajectoryError, match=f"some.jsonl.*{message}"):
-        simulate(path, Semantics.TRACE, None)
+        simulate([path], Semantics.TRACE, None)
 
 
 def test_trace_semantics_count_present_blocks_with_the_tokens_they_have(trace: Path) -> None:
-    result = simulate(trace, Semantics.TRACE, None)
+    result = simulate([trace], Semantics.TRACE, None)
     assert (result.num_requests, result.num_skipped) == (4, 0)
     assert result.num_blocks == 11
     assert result.block_hit_rate == (0 + 3 + 2 + 1) / 11
@@ -110,21 +110,21 @@ def test_trace_semantics_count_present_blocks_with_the_tokens_they_have(trace: P
 
 
 def test_vllm_semantics_count_full_blocks_without_the_last_token(trace: Path) -> None:
-    result = simulate(trace, Semantics.VLLM, None)
+    result = simulate([trace], Semantics.VLLM, None)
     assert result.num_blocks == 11
     assert result.block_hit_rate == (0 + 2 + 2 + 1) / 11
     assert result.hit_sizes == [0, 1024, 1024, 512]
 
 
 def test_what_the_pool_cannot_hold_is_skipped_and_counted(trace: Path) -> None:
-    result = simulate(trace, Semantics.VLLM, 3)  # two blocks beside the null block
+    result = simulate([trace], Semantics.VLLM, 3)  # two blocks beside the null block
     assert (result.num_requests, result.num_skipped) == (4, 3)
     assert result.hit_sizes == [None, None, None, 0]
     assert (result.num_blocks, result.prompt_tokens) == (2, 513)
 
 
 def test_rates_of_nothing_are_none(trace: Path) -> None:
-    result = simulate(trace, Semantics.VLLM, 2)
+    result = simulate([trace], Semantics.VLLM, 2)
     assert result.num_skipped == 4
     assert (result.block_hit_rate, result.token_hit_rate) == (None, None)
 
@@ -204,20 +204,51 @@ def test_token_traces_run_under_every_semantics(
     tmp_path: Path, semantics: Semantics, unit: int | None, expected: int
 ) -> None:
     path = write(tmp_path / "tokens.jsonl", *TOKEN_TRACE)
-    result = simulate(path, semantics, None, unit)
+    result = simulate([path], semantics, None, unit)
     assert result.cached_tokens == expected
     assert result.prompt_tokens == 16
 
 
 def test_radix_refuses_hash_ids(trace: Path) -> None:
     with pytest.raises(TrajectoryError, match=r"hash ids of blocks.*--semantics trace or vllm"):
-        simulate(trace, Semantics.RADIX, None)
+        simulate([trace], Semantics.RADIX, None)
+
+
+def test_files_come_one_after_another_and_share_no_hash_id(trace: Path, tmp_path: Path) -> None:
+    again = write(tmp_path / "again.jsonl", *TRACE)
+    result = simulate([trace, again], Semantics.TRACE, None)
+    assert result.hit_sizes == [0, 1300, 1024, 512] * 2
+    assert result.output_tokens == 2 * 17
+    tokens = [write(tmp_path / name, *TOKEN_TRACE) for name in ("one.jsonl", "two.jsonl")]
+    assert simulate(tokens, Semantics.RADIX, None).hit_sizes == [0, 6, 3, 4, 6, 3]  # same tokens
+
+
+def test_requests_are_served_in_the_order_of_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", *TRACE[::-1])
+    assert simulate([path], Semantics.TRACE, None).hit_sizes == [0, 1024, 1300, 512]
+
+
+def test_a_folder_stands_for_its_files(trace: Path) -> None:
+    assert simulate([trace.parent], Semantics.TRACE, None).num_requests == 4
+    with pytest.raises(TrajectoryError, match=r"trace\.jsonl is given twice"):
+        simulate([trace.parent, trace], Semantics.TRACE, None)
+
+
+def test_forms_are_not_mixed(trace: Path, tmp_path: Path) -> None:
+    tokens = write(tmp_path / "tokens.jsonl", *TOKEN_TRACE)
+    with pytest.raises(TrajectoryError, match=r"tokens.jsonl is a trace of token ids, but .*apart"):
+        simulate([trace, tokens], Semantics.TRACE, None)
+
+
+def test_output_tokens_that_no_request_tells_are_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "tokens.jsonl", {"token_ids": [1, 2]})
+    assert simulate([path], Semantics.TRACE, None).output_tokens is None
 
 
 @pytest.mark.parametrize(("capacity", "unit"), [(0, None), (-1, None), (None, 0)])
 def test_senseless_sizes_are_refused(trace: Path, capacity: int | None, unit: int | None) -> None:
     with pytest.raises(LayoutError, match="must be at least 1"):
-        simulate(trace, Semantics.TRACE, capacity, unit)
+        simulate([trace], Semantics.TRACE, capacity, unit)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +270,7 @@ def test_mooncakes_own_trace(
     block_hit_rate: float | None,
     token_hit_rate: float | None,
 ) -> None:
-    result = simulate(shared_data / MOONCAKE, semantics, capacity)
+    result = simulate([shared_data / MOONCAKE], semantics, capacity)
     assert (result.num_requests, result.num_blocks, result.num_skipped) == (3_993, 121_877, 0)
     if block_hit_rate is not None:
         assert result.block_hit_rate == pytest.approx(block_hit_rate, abs=5e-4)
@@ -266,6 +297,7 @@ def test_json_goes_to_stdout_alone(app: typer.Typer, trace: Path) -> None:
         "semantics": "trace",
         "unit_tokens": 512,
         "capacity_blocks": 100,
+        "num_sessions": None,
         "num_requests": 4,
         "num_skipped": {},
         "num_blocks": 11,
@@ -273,6 +305,8 @@ def test_json_goes_to_stdout_alone(app: typer.Typer, trace: Path) -> None:
         "prompt_tokens": 4213,
         "cached_tokens": 2836,
         "token_hit_rate": 2836 / 4213,
+        "output_tokens": 17,
+        "notes": [],
     }
 
 
@@ -300,6 +334,17 @@ def test_the_table_shows_rates_and_what_was_skipped(app: typer.Typer, trace: Pat
     assert "skipped" not in shown
     arguments = [str(trace), "--semantics", "vllm", "--capacity-blocks", "2"]
     assert "skipped, larger than the pool" in CliRunner().invoke(app, arguments).stdout
+
+
+def test_notes_stand_below_the_table_and_in_the_json(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "replay.csv"
+    path.write_text("session_id,round_idx,prefix_len,input_len,output_len\na,0,4,1,1\n")
+    shown = " ".join(CliRunner().invoke(app, [str(path)]).stdout.split())
+    assert "note: 4 prefix tokens stand for text" in shown
+    assert "sessions" in shown
+    output = json.loads(CliRunner().invoke(app, [str(path), "--json", "-"]).stdout)
+    assert output["num_sessions"] == 1
+    assert len(output["notes"]) == 2
 
 
 @pytest.mark.parametrize("capacity", ["0", "-5", "many", "1.5", ""])

@@ -1,7 +1,7 @@
-"""Replays a trace through a cache model, one request after another.
+"""Replays traces through a cache model, one request after another.
 
-Two kinds of trace. Mooncake's hold hash ids of blocks (importers.mooncake). Token traces have
-{"token_ids": [...], "output_ids": [...]} on each line, the outputs optional. Three semantics:
+Two kinds of trace (importers.traces): prompts as hash ids of blocks, and as token ids. Three
+semantics:
 
 trace   A request hits the leading run of its blocks that are present, a partial last one with the
         tokens it has, and recomputes nothing of them. Then all its blocks are present. The least
@@ -13,23 +13,20 @@ A request that the pool cannot hold is skipped, counted, and in neither part of 
 """
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain, islice, repeat, takewhile
+from itertools import islice, repeat, takewhile
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from duramen.experiments.importers.documents import Document, read_documents
-from duramen.experiments.importers.mooncake import UNIT_TOKENS, HashedRequest, read_mooncake
+from duramen.experiments.importers.mooncake import HashedRequest
+from duramen.experiments.importers.token_trace import TokenRequest
+from duramen.experiments.importers.traces import Trace, read_traces
 from duramen.layout.blocks import ROOT, block_hashes
 from duramen.layout.errors import LayoutError, TrajectoryError
 from duramen.serving.kv.cache import BlockCache
 from duramen.serving.kv.radix import RadixCache
-
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class Semantics(Enum):
@@ -40,13 +37,6 @@ class Semantics(Enum):
 
 # tokens per block of a token trace: the defaults of vLLM (on GPUs) and SGLang
 USUAL_UNIT = {Semantics.TRACE: 16, Semantics.VLLM: 16, Semantics.RADIX: 1}
-
-
-class TokenRequest(msgspec.Struct, frozen=True):
-    """One line of a token trace."""
-
-    token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)]
-    output_ids: list[TokenId] = []
 
 
 class BlockRequest(NamedTuple):
@@ -65,7 +55,11 @@ class BlockRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """What each request hit. Sums and rates are over those that were served."""
+    """What each request hit. Sums and rates are over those that were served.
+
+    Sessions and output tokens are None where the trace does not tell them. `notes` say what a
+    reader of the figures would not expect.
+    """
 
     semantics: Semantics
     unit_tokens: int
@@ -73,6 +67,9 @@ class Simulation:
     prompt_sizes: Sequence[int]  # tokens, by request
     hit_sizes: Sequence[int | None]  # tokens, by request; None was skipped
     elapsed_s: float  # of the replay; reading and hashing come before
+    output_sizes: Sequence[int | None]  # tokens, by request
+    num_sessions: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_requests(self) -> int:
@@ -89,6 +86,12 @@ class Simulation:
     @property
     def prompt_tokens(self) -> int:
         return sum(self._served_sizes)
+
+    @property
+    def output_tokens(self) -> int | None:
+        outputs = zip(self.output_sizes, self.hit_sizes, strict=True)
+        told = [size for size, hit in outputs if size is not None and hit is not None]
+        return sum(told) if told else None
 
     @property
     def cached_tokens(self) -> int:
@@ -110,59 +113,59 @@ class Simulation:
 
 
 def simulate(
-    path: Path, semantics: Semantics, capacity_blocks: int | None, unit: int | None = None
+    paths: Iterable[Path],
+    semantics: Semantics,
+    capacity_blocks: int | None,
+    unit: int | None = None,
 ) -> Simulation:
-    """Read the trace at `path` and replay it. `unit`: tokens per block, None = the usual one.
+    """Read the traces and replay them, file after file. `unit`: tokens per block, None = the usual.
 
-    Raises TrajectoryError where the file is no such trace, or bears no token ids for `radix`;
+    Raises TrajectoryError where a file is no such trace, or bears no token ids for `radix`;
     LayoutError where capacity or unit make no sense.
     """
     if min(1 if size is None else size for size in (unit, capacity_blocks)) < 1:
         raise LayoutError(f"unit {unit} and capacity {capacity_blocks} must be at least 1")
-    hashed, tokens = read_trace(path, unit)
-    unit = unit or (UNIT_TOKENS if hashed else USUAL_UNIT[semantics])
+    paths = [*paths]
+    trace = read_traces(paths, unit)
+    unit = unit or trace.unit_tokens or USUAL_UNIT[semantics]
     replay: Iterator[int | None]
     if semantics is Semantics.RADIX:
-        if hashed:
+        if trace.hashed:
             raise TrajectoryError(
-                f"{path} holds hash ids of blocks, but radix matches token by token: "
+                f"{paths[0]} holds hash ids of blocks, but radix matches token by token: "
                 "use --semantics trace or vllm, or a trace with token_ids"
             )
-        replay = replay_radix(tokens, unit, capacity_blocks)
+        replay = replay_radix(trace.tokens, unit, capacity_blocks)
     else:
-        blocks = [*map(hashed_blocks, hashed), *(token_blocks(request, unit) for request in tokens)]
+        blocks = [*map(hashed_blocks, trace.hashed), *(token_blocks(r, unit) for r in trace.tokens)]
         replay_blocks = replay_trace if semantics is Semantics.TRACE else replay_vllm
         replay = replay_blocks(blocks, unit, capacity_blocks)
     started = time.perf_counter()
     hits = [*replay]
-    elapsed_s = time.perf_counter() - started
-    sizes = [request.num_tokens for request in hashed] or [len(r.token_ids) for r in tokens]
-    return Simulation(semantics, unit, capacity_blocks, sizes, hits, elapsed_s)
-
-
-def read_trace(
-    path: Path, unit: int | None
-) -> tuple[Sequence[HashedRequest], Sequence[TokenRequest]]:
-    """The requests of a trace, as the kind it is of; there are none of the other kind."""
-    documents = read_documents(path)
-    first = next(documents)
-    documents = chain([first], documents)
-    keys = first.value.keys() if isinstance(first.value, dict) else ()
-    if "hash_ids" in keys:
-        return [*read_mooncake(documents, unit or UNIT_TOKENS)], ()
-    if "token_ids" in keys:
-        return (), [*map(_token_request, documents)]
-    raise TrajectoryError(
-        f"{first.where}: unknown form; expected a Mooncake trace (hash_ids) or a token trace "
-        "(token_ids)"
+    return Simulation(
+        semantics=semantics,
+        unit_tokens=unit,
+        capacity_blocks=capacity_blocks,
+        prompt_sizes=[r.num_tokens for r in trace.hashed]
+        or [len(r.token_ids) for r in trace.tokens],
+        hit_sizes=hits,
+        elapsed_s=time.perf_counter() - started,
+        output_sizes=_output_sizes(trace),
+        num_sessions=trace.num_sessions,
+        notes=trace.notes,
     )
 
 
-def _token_request(document: Document) -> TokenRequest:
-    try:
-        return msgspec.convert(document.value, TokenRequest)
-    except msgspec.ValidationError as error:
-        raise TrajectoryError(f"{document.where}: no line of a token trace: {error}") from error
+def _output_sizes(trace: Trace) -> list[int | None]:
+    if trace.hashed:
+        return [request.num_output_tokens for request in trace.hashed]
+    sizes = [len(request.output_ids) for request in trace.tokens]
+    return [*sizes] if any(sizes) else [None] * len(sizes)
+
+
+def read_trace(path: Path, unit: int | None) -> Trace:
+    """One trace, or a folder of them. Raises TrajectoryError like read_traces."""
+    return read_traces([path], unit)
 
 
 def hashed_blocks(request: HashedRequest) -> BlockRequest:
@@ -171,7 +174,7 @@ def hashed_blocks(request: HashedRequest) -> BlockRequest:
 
 def token_blocks(request: TokenRequest, unit: int) -> BlockRequest:
     prompt, decoded = request.token_ids, request.output_ids[:-1]
-    computed_keys = [*block_hashes(prompt + decoded, unit)]
+    computed_keys = [*block_hashes([*prompt, *decoded], unit)]
     num_full = len(prompt) // unit
     keys = computed_keys[:num_full]
     if tail := prompt[num_full * unit :]:

@@ -1,5 +1,6 @@
-"""`duramen simulate`: run a trace of block hashes or token ids through a cache model."""
+"""`duramen simulate`: run traces without text through a cache model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,13 @@ from duramen.experiments.simulate import simulate as run
 
 
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="JSONL with hash_ids (Mooncake) or token_ids.")],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Mooncake, Weka, TraceLab or token_ids: files or folders, one form at a time.",
+        ),
+    ],
     capacity_blocks: Annotated[
         str, typer.Option(help="Blocks that the cache holds; inf evicts nothing.")
     ] = "inf",
@@ -26,16 +33,19 @@ def simulate(
         int | None,
         typer.Option(
             min=1,
-            help="Tokens per block. By default 512 for hash_ids, "
-            "16 for token_ids (a page of 1 with radix).",
+            help="Tokens per block. By default 512 for Mooncake, 64 for Weka (or a multiple), "
+            "16 for token ids (a page of 1 with radix).",
         ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Run a trace of block hashes or token ids through a cache model, one request after another."""
-    simulation = run(trace, semantics, parse_size(capacity_blocks), unit)
+    """Run traces without text through a cache model: in order of time, file after file."""
+    simulation = run(traces, semantics, parse_size(capacity_blocks), unit)
     if json_file is None:
-        Console().print(as_table(simulation, trace))
+        console = Console()
+        console.print(as_table(simulation, traces))
+        for note in simulation.notes:
+            console.print(f"note: {note}", markup=False, highlight=False)
         return
     write_json("simulate", as_json(simulation), json_file)
 
@@ -46,6 +56,7 @@ def as_json(simulation: Simulation) -> dict[str, Any]:
         "semantics": simulation.semantics.value,
         "unit_tokens": simulation.unit_tokens,
         "capacity_blocks": simulation.capacity_blocks,
+        "num_sessions": simulation.num_sessions,
         "num_requests": simulation.num_requests,
         "num_skipped": skipped,
         "num_blocks": simulation.num_blocks,
@@ -53,21 +64,26 @@ def as_json(simulation: Simulation) -> dict[str, Any]:
         "prompt_tokens": simulation.prompt_tokens,
         "cached_tokens": simulation.cached_tokens,
         "token_hit_rate": simulation.token_hit_rate,
+        "output_tokens": simulation.output_tokens,
+        "notes": list(simulation.notes),
         "elapsed_s": simulation.elapsed_s,
     }
 
 
-def as_table(simulation: Simulation, trace: Path) -> Table:
+def as_table(simulation: Simulation, traces: Sequence[Path]) -> Table:
+    more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
     capacity = simulation.capacity_blocks
     table = Table(
         "",
         "",
-        title=escape(f"{trace.name}, {simulation.semantics.value} semantics"),
+        title=escape(f"{traces[0].name}{more}, {simulation.semantics.value} semantics"),
         title_justify="left",
         show_header=False,
     )
     table.add_row("capacity", "infinite" if capacity is None else f"{capacity:,} blocks")
     table.add_row("block", f"{simulation.unit_tokens} tokens")
+    if simulation.num_sessions is not None:
+        table.add_row("sessions", f"{simulation.num_sessions:,}")
     table.add_row("requests", f"{simulation.num_requests:,}")
     if simulation.num_skipped:
         table.add_row("skipped, larger than the pool", f"[red]{simulation.num_skipped:,}[/red]")

@@ -6,7 +6,8 @@ mark and blank lines are allowed, anything else that is not JSON is an error.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,28 @@ def read_documents(path: Path) -> Iterator[Document]:
         yield from _documents(path)
     except OSError as error:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def files_of(paths: Iterable[Path], suffixes: AbstractSet[str]) -> Iterator[Path]:
+    """The files among `paths`; a folder stands for the files below it with such a suffix, by name.
+
+    Raises TrajectoryError where a file comes twice, or a folder holds none.
+    """
+    given: set[Path] = set()
+    for path in paths:
+        for file in _files_below(path, suffixes) if path.is_dir() else [path]:
+            if file.resolve() in given:
+                raise TrajectoryError(f"{file} is given twice")
+            given.add(file.resolve())
+            yield file
+
+
+def _files_below(folder: Path, suffixes: AbstractSet[str]) -> list[Path]:
+    files = sorted(file for file in folder.rglob("*") if file.suffix in suffixes)
+    if not files:
+        expected = ", ".join(sorted(suffixes))
+        raise TrajectoryError(f"{folder} holds no trajectories; expected files in {expected}")
+    return files
 
 
 def _documents(path: Path) -> Iterator[Document]:
@@ -69,6 +92,11 @@ def _check_text(start: bytes, path: Path) -> None:
             raise TrajectoryError(f"{path} is {name}-compressed; decompress it first")
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TrajectoryError(f"{path} is UTF-16; expected JSON in UTF-8")
+    if start.startswith(b"#"):
+        raise TrajectoryError(
+            f"{path} starts with a # comment and is no JSON (TraceLab's segments for readers are "
+            "like that; its round traces and replay CSVs can be simulated)"
+        )
 
 
 def _decode_line(line: bytes, where: str) -> Any:

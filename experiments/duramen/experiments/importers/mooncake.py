@@ -29,6 +29,24 @@ class HashedRequest:
     hash_ids: list[int]
     num_tokens: int
     time_s: float
+    num_output_tokens: int | None = None
+
+
+class Chains:
+    """Checks that ids chain: whatever comes before an id is the same wherever the id stands."""
+
+    def __init__(self) -> None:
+        self._id_before: dict[int | None, int | None] = {}
+
+    def check(self, hash_ids: list[int], where: str) -> None:
+        """Raises TrajectoryError where an id comes after another one than it did before."""
+        for before, hash_id in pairwise([None, *hash_ids]):
+            known = self._id_before.setdefault(hash_id, before)
+            if known != before:
+                raise TrajectoryError(
+                    f"{where}: hash id {hash_id} comes after {before} here and after {known} "
+                    "elsewhere, but an id stands for all before it, too"
+                )
 
 
 class _Line(msgspec.Struct):
@@ -43,7 +61,7 @@ def read_mooncake(
 ) -> Iterator[HashedRequest]:
     """Yield the requests in file order. Raises TrajectoryError at the line that is not one, or
     whose ids do not chain as those before did."""
-    id_before: dict[int | None, int | None] = {}
+    chains = Chains()
     for where, value in documents:
         try:
             line = msgspec.convert(value, _Line)
@@ -55,10 +73,7 @@ def read_mooncake(
                 f"{where}: {line.input_length} tokens are {num_blocks} blocks of {unit}, but there "
                 f"are {len(line.hash_ids)} hash_ids; say how long a block is with --unit"
             )
-        for before, hash_id in pairwise([None, *line.hash_ids]):
-            if id_before.setdefault(hash_id, before) != before:
-                raise TrajectoryError(
-                    f"{where}: hash id {hash_id} comes after {before} here and after "
-                    f"{id_before[hash_id]} elsewhere, but an id stands for all before it, too"
-                )
-        yield HashedRequest(line.hash_ids, line.input_length, line.timestamp / 1000)
+        chains.check(line.hash_ids, where)
+        yield HashedRequest(
+            line.hash_ids, line.input_length, line.timestamp / 1000, line.output_length
+        )

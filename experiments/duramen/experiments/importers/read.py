@@ -1,7 +1,8 @@
 """Reads recorded trajectories of any known form. What a file is, is told by its content.
 
-Known forms: OpenAI chat JSONL, tau-bench results, SWE-agent .traj, OpenHands output.jsonl and event
-lists. Traces of hash ids bear no text and belong to `duramen simulate`.
+Known forms: OpenAI chat JSONL, tau-bench results, SWE-agent .traj, mini-swe-agent .traj.json,
+OpenHands output.jsonl and event lists, ShareGPT. Traces (importers.traces) bear no text and belong
+to `duramen simulate`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from duramen.experiments.importers.chat import read_chat
-from duramen.experiments.importers.documents import Document, read_documents
+from duramen.experiments.importers.documents import Document, files_of, read_documents
+from duramen.experiments.importers.mini_swe_agent import is_mini_swe_agent, read_mini_swe_agent
 from duramen.experiments.importers.openhands import is_event, read_openhands
+from duramen.experiments.importers.sharegpt import is_sharegpt, read_sharegpt
 from duramen.experiments.importers.swe_agent import read_swe_agent
 from duramen.experiments.importers.tau_bench import read_tau_bench
+from duramen.experiments.importers.tracelab import is_replay_csv
+from duramen.experiments.importers.traces import Form, form_of
 from duramen.experiments.trajectory import Session
 from duramen.layout.errors import TrajectoryError
 
 Reader = Callable[[Iterator[Document], str], Iterator[Session]]
 SUFFIXES = {".json", ".jsonl", ".ndjson", ".traj"}
 KNOWN_FORMS = (
-    "OpenAI chat JSONL (messages), tau-bench results (traj), SWE-agent (history of roles) "
-    "or OpenHands (history of events)"
+    "OpenAI chat JSONL or mini-swe-agent (messages), tau-bench results (traj), SWE-agent (history "
+    "of roles), OpenHands (history of events) or ShareGPT (conversations)"
 )
 
 
@@ -35,7 +40,7 @@ def read_sessions(paths: Iterable[Path]) -> Iterator[Session]:
     has been yielded by then.
     """
     session_ids: set[str] = set()
-    for path in _files(paths):
+    for path in files_of(paths, SUFFIXES):
         try:
             for session in read_file(path):
                 session_id = _unique(session.session_id, path, session_ids)
@@ -47,6 +52,8 @@ def read_sessions(paths: Iterable[Path]) -> Iterator[Session]:
 
 def read_file(path: Path) -> Iterator[Session]:
     """The sessions of one file. Raises TrajectoryError like read_sessions."""
+    if is_replay_csv(path):
+        raise _bears_no_text(str(path), Form.TRACELAB)
     documents = read_documents(path)
     first = next(documents)
     reader = _reader_of(first)
@@ -69,16 +76,22 @@ def _reader_of_items(where: str, item: dict[str, Any]) -> Reader:
         return read_openhands
     if "role" in item:
         return read_chat
+    if is_sharegpt(item):
+        return read_sharegpt
+    if form := form_of(item):
+        raise _bears_no_text(where, form)
     raise _unknown(where, [item])
 
 
 def _reader_of_object(where: str, value: dict[str, Any]) -> Reader:
+    if is_mini_swe_agent(value):
+        return read_mini_swe_agent
     if "messages" in value:
         return read_chat
-    if "hash_ids" in value:
-        raise TrajectoryError(
-            f"{where}: a trace of hash ids (Mooncake) bears no text; use `duramen simulate` for it"
-        )
+    if is_sharegpt(value):
+        return read_sharegpt
+    if form := form_of(value):
+        raise _bears_no_text(where, form)
     if "messages_display" in value:
         raise TrajectoryError(
             f"{where}: tau-bench few-shot text has lost its tool calls; expected {KNOWN_FORMS}"
@@ -95,29 +108,17 @@ def _holds_events(history: Any) -> bool:
     return not history or (isinstance(history, list) and is_event(history[0]))
 
 
+def _bears_no_text(where: str, form: Form) -> TrajectoryError:
+    return TrajectoryError(
+        f"{where}: {form.value} bears no text; use `duramen simulate` for it: it cannot be laid out"
+    )
+
+
 def _unknown(where: str, value: Any) -> TrajectoryError:
     item = value[0] if isinstance(value, list) and value else value
     found = "an object with " if item is value else "a list of objects with "
     found += ", ".join(list(item)[:5]) if isinstance(item, dict) and item else "no known keys"
     return TrajectoryError(f"{where}: unknown form, {found}; expected {KNOWN_FORMS}")
-
-
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    given: set[Path] = set()
-    for path in paths:
-        for file in _files_below(path) if path.is_dir() else [path]:
-            if file.resolve() in given:
-                raise TrajectoryError(f"{file} is given twice")
-            given.add(file.resolve())
-            yield file
-
-
-def _files_below(folder: Path) -> list[Path]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES)
-    if not files:
-        expected = ", ".join(sorted(SUFFIXES))
-        raise TrajectoryError(f"{folder} holds no trajectories; expected files in {expected}")
-    return files
 
 
 def _unique(session_id: str, path: Path, taken: set[str]) -> str:
