@@ -47,7 +47,6 @@ LOADERS = tuple(  # may read a model's text files
 NETWORK = {"aiohttp", "asyncio", "http", "httpx", "requests", "socket", "ssl", "urllib", "zmq"}
 FILES = {"glob", "io", "os", "pathlib", "shutil", "subprocess", "tempfile"}
 CLOCK = {"time"}
-PURE_NAMES = {"os.path.commonprefix"}  # compares strings, whatever its module is called
 CLOCK_CALLS = {"now", "today", "utcnow"}  # of datetime, which may be imported to be handed in
 OPTIONAL = {
     "flash_attn",
@@ -111,7 +110,7 @@ def arrow_violations(module: str, found: Import) -> Iterator[str]:
         yield f"duramen.serving.vllm must not import the web server {package}"
     if part in PURE:
         forbidden = NETWORK | CLOCK | OPTIONAL | (set() if module in LOADERS else FILES)
-        if package in forbidden and found.module not in PURE_NAMES:
+        if package in forbidden:
             yield f"{part} is pure, it must not import {package}"
     elif package in OPTIONAL and not found.is_lazy and not may_need_optional(module):
         yield f"{module} must import {package} inside a function: the base install lacks it"
@@ -198,7 +197,6 @@ def test_the_checker_sees_a_bad_import(module, source, expected):
             "duramen.layout.x",
             "import datetime\nfrom . import blocks\nfrom duramen.layout import diff",
         ),
-        ("duramen.layout.x", "from os.path import commonprefix"),
         ("duramen.serving.kv.x", "import numpy\nimport duramen.layout.blocks\nfrom . import cache"),
         ("duramen.serving.vllm.x", "import vllm\nimport aiohttp\nimport duramen.kernels.scan"),
         ("duramen.serving.x", "def f():\n    import torch"),

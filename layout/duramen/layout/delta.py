@@ -8,7 +8,6 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import commonprefix
 from typing import Any
 
 from duramen.layout.errors import TemplateError
@@ -117,9 +116,19 @@ class DeltaRenderer:
 
     def reply_text(self, history: Sequence[Message], reply: Message) -> Tracked:
         """What a model says that replies as recorded: the template's text, to its turn's end."""
-        opened = self.full(history, prompt=True)
-        closed = self.full([*history, reply], prompt=False)
-        return closed[self._common(opened, closed) :]
+
+        def render(window: Sequence[Message]) -> Tracked:
+            messages = marked_messages([*window, reply])
+            opened = self.full(Marked(messages[:-1]), prompt=True)
+            closed = self.full(messages, prompt=False)
+            return closed[self._common(opened, closed) :]
+
+        if self.template.is_local and len(history) > HEAD + TAIL:
+            try:
+                return render([*history[:HEAD], *history[-TAIL:]])
+            except TemplateError:
+                pass  # the shortened history may be one that it refuses
+        return render(history)
 
     def _boundary(self, after: Tracked, closed: Tracked, origin: int) -> int:
         """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
@@ -182,8 +191,15 @@ def _begins(text: Tracked, start: Tracked) -> bool:
 
 def common_text(a: str, b: str) -> int:
     """Length of the longest common beginning."""
-    plain = [str.__getitem__(text, slice(None)) for text in (a, b)]
-    return len(commonprefix(plain))  # noqa: RUF071
+    a, b = (str.__getitem__(text, slice(None)) for text in (a, b))
+    same, differing = 0, min(len(a), len(b)) + 1  # [:same] is equal, [:differing] is not
+    while differing - same > 1:
+        middle = (same + differing) // 2
+        if a[same:middle] == b[same:middle]:
+            same = middle
+        else:
+            differing = middle
+    return same
 
 
 def _data_end(text: Tracked, last_origin: int) -> int:

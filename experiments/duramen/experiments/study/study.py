@@ -1,0 +1,51 @@
+"""Runs recorded sessions through layouts and says what each costs, layout after layout."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from duramen.experiments.layouts.catalogue import Layout
+from duramen.experiments.layouts.model import Model
+from duramen.experiments.study.arms import Arm
+from duramen.experiments.study.measure import Device, Measurement, Pricer
+from duramen.experiments.study.parts import Parts
+from duramen.experiments.study.results import LayoutResult
+from duramen.experiments.study.schedule import in_time_order
+from duramen.experiments.study.walk import Walk
+from duramen.experiments.trajectory import Session
+
+Progress = Callable[[Layout, int], None]  # a layout, and how many of its calls are done
+
+
+@dataclass(frozen=True)
+class Study:
+    """`sessions` have times (schedule.with_times). `pricer`: makes one for a layout, None = no
+    prices. `parts`: where finished layouts are kept and found again."""
+
+    sessions: Sequence[Session]
+    model: Model
+    arms: Sequence[Arm]
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    pricer: Callable[[], Pricer] | None = None
+    parts: Parts | None = None
+    progress: Progress = lambda layout, num_done: None
+
+    def run(self, layouts: Sequence[Layout]) -> list[LayoutResult]:
+        return [self._kept(layout) or self._measured(layout) for layout in layouts]
+
+    def _kept(self, layout: Layout) -> LayoutResult | None:
+        result = self.parts.load(layout) if self.parts else None
+        if result is not None:
+            self.progress(layout, result.num_calls)
+        return result
+
+    def _measured(self, layout: Layout) -> LayoutResult:
+        walk = Walk(self.model, layout)
+        pricer = self.pricer() if self.pricer else None
+        measurement = Measurement(self.arms, self.devices, pricer)
+        for number, step in enumerate(in_time_order(self.sessions, walk)):
+            measurement.take(step)
+            self.progress(layout, number + 1)
+        result = measurement.result(walk)
+        if self.parts is not None:
+            self.parts.save(layout, result)
+        return result
