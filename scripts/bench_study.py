@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.opening import load_model
+from duramen.experiments.prices.own_gpu import packaged_gpus
+from duramen.experiments.prices.read import packaged_book
 from duramen.experiments.study.arms import Arm
 from duramen.experiments.study.schedule import Pace, with_times
 from duramen.experiments.study.study import Study
@@ -41,13 +43,14 @@ def main() -> None:
     model = load_model(fetch("smollm2", print), None)
     sessions = with_times(list(made_sessions(num_sessions)), Pace())
     started_s = time.perf_counter()
-    [result] = Study(sessions, model, [Arm(16)]).run([layout])
+    entries = list(packaged_book())
+    [result] = Study(sessions, model, [Arm(16)], packaged_gpus(), entries).run([layout])
     elapsed_s = time.perf_counter() - started_s
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     mean = result.prompt_tokens / result.num_calls
     print(
-        f"{layout.label}: {result.num_calls:,} calls of {mean:,.0f} tokens on average in "
-        f"{elapsed_s:.1f} s, peak memory {peak_gib:.2f} GiB"
+        f"{layout.label}: {result.num_calls:,} calls of {mean:,.0f} tokens on average, "
+        f"{len(entries)} prices: {elapsed_s:.1f} s, peak memory {peak_gib:.2f} GiB"
     )
 
 

@@ -161,9 +161,9 @@ def example() -> list[Session]:
 
 def test_a_study_that_was_cut_short_goes_on(model, tmp_path):
     sessions = example()
-    parts = Parts(tmp_path, digest_of(sessions, model, ["unit 1"]))
+    parts = Parts.open(tmp_path, digest_of(sessions, model, ["unit 1"]))
     [whole] = study(sessions, model, [STABLE], parts=parts)
-    [file] = tmp_path.iterdir()
+    [file] = parts.folder.iterdir()
     measured: list[str] = []
 
     def progress(layout: Layout, num_done: int) -> None:
@@ -175,6 +175,8 @@ def test_a_study_that_was_cut_short_goes_on(model, tmp_path):
     file.write_bytes(file.read_bytes()[:-9])  # as a killed process without a rename would leave it
     assert again.run([STABLE])[0] == whole
     assert measured == ["stable 2", "stable 1", "stable 2"]
+    Parts.open(tmp_path, "another digest")
+    assert not file.exists()
 
 
 def test_parts_belong_to_what_they_were_measured_on(model, smollm2):

@@ -32,8 +32,11 @@ COMMANDS = {
         "replay",
         "Run recorded trajectories under prompt layouts, on a live engine or in the cache model.",
     ),
+    "study": Entry(
+        "duramen.cli.study", "app", "Say what each prompt layout costs on recorded trajectories."
+    ),
     "simulate": Entry(
-        "duramen.cli.simulate", "simulate", "Run a trace of block hashes through a cache model."
+        "duramen.cli.simulate", "simulate", "Run a trace without text through a cache model."
     ),
     "model": Entry("duramen.cli.model", "app", "Fetch or make small models to try things with."),
     "doctor": Entry(

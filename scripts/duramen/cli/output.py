@@ -25,18 +25,32 @@ def check_json_file(json_file: str | None) -> None:
         raise DuramenError(f"cannot write {json_file}: its folder {reason}")
 
 
-def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
-    """`fields` behind the ones that every result carries, to `json_file`, "-" for stdout."""
+def as_text(command: str, fields: dict[str, Any]) -> str:
+    """JSON: `fields` behind the ones that every result carries."""
+    return json.dumps(with_head(command, fields), indent=2) + "\n"
+
+
+def with_head(command: str, fields: dict[str, Any]) -> dict[str, Any]:
     head = {
         "schema_version": SCHEMA_VERSION,
         "duramen_version": version("duramen"),
         "command": command,
     }
-    text = json.dumps(head | fields, indent=2) + "\n"
+    return head | fields
+
+
+def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
+    """A result to `json_file`, "-" for stdout."""
+    text = as_text(command, fields)
     if json_file == "-":
         sys.stdout.write(text)
         return
-    path = Path(json_file).resolve()
+    write_text(text, Path(json_file))
+
+
+def write_text(text: str, file: Path) -> None:
+    """Whole or not at all. Raises DuramenError."""
+    path = file.resolve()
     if path.is_fifo() or path.is_char_device():  # it cannot be replaced
         path.write_text(text, encoding="utf-8")
         return
@@ -47,4 +61,4 @@ def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise DuramenError(f"cannot write {json_file}: {error.strerror}") from error
+        raise DuramenError(f"cannot write {file}: {error.strerror}") from error

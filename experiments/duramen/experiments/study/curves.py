@@ -5,10 +5,12 @@ A curve shows what zoned costs as a share of stable: below 1 zoned is cheaper.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
 from duramen.experiments.layouts.catalogue import LayoutName
+from duramen.experiments.prices.book import Entry
 from duramen.experiments.study.break_even import (
     Rates,
     Task,
@@ -22,6 +24,7 @@ from duramen.experiments.study.results import LayoutResult
 RATES = [number / 20 for number in range(21)]
 NUM_CALLS = [5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240]
 TURNS = [1, 2, 4, 8, 16]
+OWN_GPU = "own GPU (tokens computed)"
 TRUNKS = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000]
 
 
@@ -70,6 +73,18 @@ def curves(task: Task, prices: Mapping[str, Rates]) -> dict[str, Any]:
         "trunks": TRUNKS,
         "prices": {name: _curves_of(task, rates) for name, rates in prices.items()},
     }
+
+
+def rates_of(entries: Sequence[Entry]) -> dict[str, Rates]:
+    """What computed and read prompt tokens cost, USD each, by provider/model; and on a GPU of
+    one's own, in tokens computed, where reading costs next to nothing."""
+    rates = {}
+    for entry in entries:
+        prices = entry.tariff.prices
+        write = entry.rules.write and getattr(prices, entry.rules.write)
+        read = prices.input if prices.cached_read is None else prices.cached_read
+        rates[entry.name] = Rates((write or prices.input) / 10**6, read / 10**6)
+    return {**rates, OWN_GPU: Rates(Decimal(1), Decimal(0))}
 
 
 def _curves_of(task: Task, rates: Rates) -> dict[str, Any]:

@@ -6,37 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
 
 import numpy as np
 
 from duramen.experiments.accounts import percentiles
+from duramen.experiments.prices.own_gpu import TimeModel
 from duramen.experiments.study.arms import Arm, ArmCache
 from duramen.experiments.study.keys import Ids, common_ids
 from duramen.experiments.study.prefixes import Prefixes
+from duramen.experiments.study.pricing import Pricing, usage_json
 from duramen.experiments.study.results import ArmSums, CallRow, LayoutResult, SessionSums
 from duramen.experiments.study.walk import Step, Walk
 from duramen.layout.bounds import ContentIndex
 from duramen.layout.zones import Prompt, Span, Zone
-
-
-class Device(Protocol):
-    """A GPU of one's own that serves one call after another."""
-
-    def ttft_s(self, uncached_tokens: int, prompt_tokens: int) -> float: ...
-
-    def decode_s(self, output_tokens: int, prompt_tokens: int) -> float: ...
-
-    def usd(self, seconds: float) -> Decimal: ...
-
-
-class Pricer(Protocol):
-    """All price books, for one layout."""
-
-    def serve(self, step: Step, prompt: Ids) -> Mapping[str, Decimal]:
-        """USD of a call, by provider/model."""
-
-    def usage(self) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass
@@ -72,11 +54,11 @@ class Measurement:
     """Takes steps in time order. `devices`: by name."""
 
     def __init__(
-        self, arms: Sequence[Arm], devices: Mapping[str, Device], pricer: Pricer | None
+        self, arms: Sequence[Arm], devices: Mapping[str, TimeModel], pricing: Pricing
     ) -> None:
         self._arms = [_Arm(ArmCache(arm)) for arm in arms]
         self._devices = devices
-        self._pricer = pricer
+        self._pricing = pricing
         self._prefixes = Prefixes()
         self._content = ContentIndex()
         self._sessions: dict[str, _Session] = {}
@@ -136,7 +118,7 @@ class Measurement:
             notes=dict(walk.notes),
             gaps=dict(self._gaps),
             arms={arm.cache.arm.label: self._arm_sums(arm) for arm in self._arms},
-            usage=self._pricer.usage() if self._pricer else {},
+            usage=usage_json(self._pricing.usage),
             sessions=[_session_sums(name, each) for name, each in self._sessions.items()],
             calls=self._rows,
         )
@@ -159,9 +141,9 @@ class Measurement:
         cause = "eviction" if engine.kv_tokens is not None else "last sampled token"
         arm.gaps[cause] += unit - hit
         for name, device in self._devices.items():
-            ttft_s = device.ttft_s(num_tokens - hit, num_tokens)
+            ttft_s = device.prefill_s(num_tokens - hit, hit)
             arm.ttft_s.setdefault(name, []).append(ttft_s)
-            spent_s = ttft_s + device.decode_s(num_output, num_tokens)
+            spent_s = ttft_s + device.decode_s(max(num_output - 1, 0), num_tokens)
             arm.busy_s[name] = arm.busy_s.get(name, 0.0) + spent_s
 
     def _add_to_session(
@@ -175,9 +157,8 @@ class Measurement:
         if session.last is not None:
             session.kv_token_seconds += len(session.last_ids) * (step.time_s - session.last.time_s)
             session.num_trunk_changes += not _still_begins(session.last.prompt, step.prompt)
-        if self._pricer is not None:
-            for model, usd in self._pricer.serve(step, prompt).items():
-                session.usd[model] = session.usd.get(model, Decimal(0)) + usd
+        for model, usd in self._pricing.serve(step, prompt).items():
+            session.usd[model] = session.usd.get(model, Decimal(0)) + usd
 
     def _broke_at(self, session: _Session, step: Step, prompt: Ids) -> str | None:
         """What stands where the prompt leaves what the session had sent and goes on from."""
@@ -192,6 +173,7 @@ class Measurement:
     def _end(self, name: str, session: _Session) -> None:
         for arm in self._arms:
             arm.cache.forget(name)
+        self._pricing.forget(name)
         session.last, session.last_ids = None, session.last_ids[:0]
 
     def _arm_sums(self, arm: _Arm) -> ArmSums:
@@ -201,7 +183,7 @@ class Measurement:
             devices[name] = {
                 "ttft_s": percentiles(arm.ttft_s.get(name, [])),
                 "makespan_s": seconds,
-                "usd": str(device.usd(seconds)),
+                "usd": str(device.cost(seconds)),
             }
         num_taken = len(self._rows) - arm.num_skipped
         gaps = {cause: tokens for cause, tokens in arm.gaps.items() if tokens}

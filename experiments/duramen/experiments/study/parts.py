@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import msgspec
@@ -23,10 +24,17 @@ from duramen.layout.errors import DuramenError
 
 @dataclass(frozen=True)
 class Parts:
-    """Files below `folder`, one per layout. `digest`: of sessions, model and choices."""
+    """Files in `folder`, one per layout."""
 
     folder: Path
-    digest: str
+
+    @classmethod
+    def open(cls, folder: Path, digest: str) -> "Parts":
+        """The parts of what `digest` identifies; those of anything else are removed."""
+        for other in folder.glob("*"):
+            if other.name != digest and other.is_dir():
+                rmtree(other, ignore_errors=True)
+        return cls(folder / digest)
 
     def load(self, layout: Layout) -> LayoutResult | None:
         path = self._path(layout)
@@ -47,8 +55,8 @@ class Parts:
             raise DuramenError(f"cannot write {path}: {error.strerror}") from error
 
     def _path(self, layout: Layout) -> Path:
-        name = blake2b(f"{self.digest} {layout.label}".encode(), digest_size=12).hexdigest()
-        return self.folder / f"{layout.name.value}-{name}.json"
+        digest = blake2b(layout.label.encode(), digest_size=4).hexdigest()
+        return self.folder / f"{layout.name.value}-{digest}.json"
 
 
 def digest_of(sessions: Sequence[Session], model: Model, choices: Any) -> str:

@@ -71,7 +71,7 @@ class Report:
             "kv_token_seconds": result.kv_token_seconds,
             "kv_byte_seconds": None if kv_bytes is None else result.kv_token_seconds * kv_bytes,
             "arms": {label: _arm_json(sums) for label, sums in result.arms.items()},
-            "usd": {model: str(usd) for model, usd in self._usd(result).items()},
+            "usd": {model: str(result.usd(model)) for model in self.prices},
             "usage": result.usage,
             "against": {
                 other.label: self._against(result, other)
@@ -95,12 +95,6 @@ class Report:
                 }
                 for session in result.sessions
             ],
-        }
-
-    def _usd(self, result: LayoutResult) -> dict[str, Decimal]:
-        return {
-            model: sum((Decimal(session.usd[model]) for session in result.sessions), Decimal(0))
-            for model in self.prices
         }
 
     def _against(self, result: LayoutResult, other: LayoutResult) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Everything is a number of tokens unless its name says otherwise; money is USD as decimal text.
 """
 
-from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -103,14 +103,10 @@ class LayoutResult(msgspec.Struct, frozen=True):
     def min_uncached_tokens(self) -> int:
         return self.prompt_tokens - self.content
 
+    def usd(self, model: str) -> Decimal:
+        """What provider/model bills for all calls."""
+        return sum((Decimal(session.usd[model]) for session in self.sessions), Decimal(0))
+
     @property
     def kv_token_seconds(self) -> float:
         return sum(session.kv_token_seconds for session in self.sessions)
-
-
-def uncached_of(session: SessionSums, arm: int) -> int:
-    return session.prompt_tokens - session.cached[arm]
-
-
-def labelled(results: Sequence[LayoutResult]) -> Mapping[str, LayoutResult]:
-    return {result.label: result for result in results}

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.model import Model
+from duramen.experiments.prices.book import Entry
+from duramen.experiments.prices.own_gpu import TimeModel
 from duramen.experiments.study.arms import Arm
-from duramen.experiments.study.measure import Device, Measurement, Pricer
+from duramen.experiments.study.measure import Measurement
 from duramen.experiments.study.parts import Parts
+from duramen.experiments.study.pricing import Pricing
 from duramen.experiments.study.results import LayoutResult
 from duramen.experiments.study.schedule import in_time_order
 from duramen.experiments.study.walk import Walk
@@ -18,14 +21,14 @@ Progress = Callable[[Layout, int], None]  # a layout, and how many of its calls 
 
 @dataclass(frozen=True)
 class Study:
-    """`sessions` have times (schedule.with_times). `pricer`: makes one for a layout, None = no
-    prices. `parts`: where finished layouts are kept and found again."""
+    """`sessions` have times (schedule.with_times). `devices`: own GPUs, by name. `entries`:
+    what providers would bill. `parts`: where finished layouts are kept and found again."""
 
     sessions: Sequence[Session]
     model: Model
     arms: Sequence[Arm]
-    devices: Mapping[str, Device] = field(default_factory=dict)
-    pricer: Callable[[], Pricer] | None = None
+    devices: Mapping[str, TimeModel] = field(default_factory=dict)
+    entries: Sequence[Entry] = ()
     parts: Parts | None = None
     progress: Progress = lambda layout, num_done: None
 
@@ -40,8 +43,8 @@ class Study:
 
     def _measured(self, layout: Layout) -> LayoutResult:
         walk = Walk(self.model, layout)
-        pricer = self.pricer() if self.pricer else None
-        measurement = Measurement(self.arms, self.devices, pricer)
+        pricing = Pricing(self.entries, layout)
+        measurement = Measurement(self.arms, self.devices, pricing)
         for number, step in enumerate(in_time_order(self.sessions, walk)):
             measurement.take(step)
             self.progress(layout, number + 1)

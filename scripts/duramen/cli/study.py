@@ -1,0 +1,191 @@
+"""`duramen study layouts`: what each prompt layout costs on recorded trajectories."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from duramen.cli.main import INTERRUPTED
+from duramen.cli.options import parse_size
+from duramen.cli.output import as_text, with_head, write_text
+from duramen.cli.replay import find_folders, load_sessions
+from duramen.cli.study_table import as_table
+from duramen.experiments.layouts.catalogue import Layout, LayoutName
+from duramen.experiments.opening import load_model
+from duramen.experiments.prices.book import Entry
+from duramen.experiments.prices.own_gpu import TimeModel, packaged_gpus
+from duramen.experiments.prices.read import load_book, packaged_book
+from duramen.experiments.study.arms import arms_of
+from duramen.experiments.study.curves import curves, rates_of, typical_task
+from duramen.experiments.study.page.page import render
+from duramen.experiments.study.parts import Parts, digest_of
+from duramen.experiments.study.report import Report
+from duramen.experiments.study.schedule import Pace, with_times
+from duramen.experiments.study.study import Study
+from duramen.layout.errors import DuramenError, PriceError
+from duramen.layout.tokenizer_files import read_json
+from duramen.serving.kv.footprint import kv_bytes_per_token
+
+LAYOUTS = [name.value for name in LayoutName] + ["zoned:change=tombstone"]
+UNITS = [16, 32, 128, 528, 2096]
+PRICES = [
+    "anthropic/claude-sonnet-5-5",
+    "anthropic/claude-sonnet-5-5+1h",
+    "deepseek/deepseek-v4-pro",
+    "google/gemini-4-hydrogen",
+    "mistral/mistral-large-4",
+    "openai/gpt-5.4",
+    "openai/gpt-6.2-sol",
+]
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def study() -> None:
+    """Compare prompt layouts, or other choices, on recorded trajectories."""
+
+
+@app.command()
+def layouts(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Recorded trajectories with text: files or folders.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Add the sessions of the package.")] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the page and its data go.")
+    ] = Path("duramen-study"),
+    layout: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Layout; may be given several times.")
+    ] = LAYOUTS,
+    unit: Annotated[
+        list[int], typer.Option(min=1, help="Match unit, tokens; several times. The first is main.")
+    ] = UNITS,
+    kv_tokens: Annotated[
+        list[str], typer.Option(metavar="N", help="Pool of N tokens, beside inf; several times.")
+    ] = [],  # noqa: B006
+    price: Annotated[
+        list[str],
+        typer.Option(metavar="PROVIDER/MODEL", help="Model to price, or all; several times."),
+    ] = PRICES,
+    prices: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prices of yours: our YAML, or LiteLLM's JSON map."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 1,
+    gap_s: Annotated[
+        float, typer.Option("--gap", metavar="S", help="Seconds between calls without a time.")
+    ] = 10.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
+) -> None:
+    """Lay recorded trajectories out in every way and say what each costs.
+
+    Nothing runs: hits come from the exact cache model, seconds and dollars from dated figures.
+    Writes index.html, study.json, calls.parquet and costs.parquet. A run that was cut short goes
+    on where it was when it is started again with the same choices.
+    """
+    chosen = list(dict.fromkeys(map(Layout.parse, layout)))
+    entries = find_prices(price, prices)
+    arms = arms_of(
+        list(dict.fromkeys(unit)), list(map(parse_size, kv_tokens)), draft=True, radix=True
+    )
+    sessions = with_times(load_sessions(paths or [], demo, limit), Pace(concurrency, gap_s))
+    model_dir, tokenizer_dir = find_folders(model, tokenizer, None)
+    loaded = load_model(tokenizer_dir, chat_template)
+    devices = packaged_gpus()
+    choices = [[asdict(each) for each in arms], [e.key for e in entries], list(map(str, entries))]
+    digest = digest_of(sessions, loaded, [*choices, str(devices)])
+    parts = Parts.open(make_folder(out) / "parts", digest)
+    num_calls = sum(len(session.calls) for session in sessions)
+    try:
+        with study_progress(num_calls) as progress:
+            study = Study(sessions, loaded, arms, devices, entries, parts, progress)
+            results = study.run(chosen)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    facts = {
+        "engine": "cache model of vLLM 0.32",
+        "model": tokenizer_dir.name,
+        "unit_tokens": arms[0].unit,
+        "device": None,
+        "devices": {name: device_json(device) for name, device in devices.items()},
+    }
+    task = typical_task(results)
+    report = Report(
+        facts,
+        sessions,
+        arms,
+        results,
+        {entry.name: {"date": entry.date, "caveat": entry.caveat or None} for entry in entries},
+        curves(task, rates_of(entries)) if task else {},
+        kv_bytes_per_token(read_json((model_dir or tokenizer_dir) / "config.json", required=False)),
+    )
+    write_all(report, out)
+    Console().print(as_table(results, arms, [entry.name for entry in entries][:3], out))
+
+
+def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:
+    """The entries to price. Raises PriceError for one that is not in the book."""
+    book = load_book(file) if file else packaged_book()
+    if "all" in names:
+        return list(book)
+    if file and list(names) == PRICES:
+        if len(book.names()) > 20:
+            raise PriceError(
+                f"{file} prices {len(book.names()):,} models: choose with --price PROVIDER/MODEL"
+            )
+        return list(book)
+    return [book.entry(name) for name in dict.fromkeys(names)]
+
+
+def device_json(device: TimeModel) -> dict[str, Any]:
+    figures = asdict(device)
+    return {**figures, "usd_per_hour": str(device.usd_per_hour), "assumed": list(device.assumed)}
+
+
+def make_folder(out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DuramenError(f"cannot write to {out}: {error.strerror}") from error
+    return out
+
+
+@contextmanager
+def study_progress(num_calls: int) -> Iterator[Callable[[Layout, int], None]]:
+    """A bar on standard error, for the layout that runs."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("loading", total=num_calls)
+
+        def progress(layout: Layout, num_done: int) -> None:
+            bar.update(task, description=layout.label, completed=num_done)
+
+        yield progress
+
+
+def write_all(report: Report, out: Path) -> None:
+    command, study = "study layouts", report.as_json()
+    try:
+        report.write_parquet(out / "calls.parquet", out / "costs.parquet")
+    except OSError as error:
+        raise DuramenError(f"cannot write to {out}: {error.strerror}") from error
+    write_text(render(with_head(command, study)), out / "index.html")
+    write_text(as_text(command, study), out / "study.json")
