@@ -85,17 +85,17 @@ class Block:
 
 def content_blocks(prompt: Prompt) -> Iterator[Block]:
     """The last one ends with the prompt, the opening of the reply included."""
-    before, role = prompt.spans[0], ""
+    end, zone, role = prompt.spans[0].end, prompt.spans[0].zone, ""
     for span in prompt.spans[1:]:
         opened = MESSAGE.fullmatch(span.source)
-        if opened is None and (span.source != REPLY or span.end == len(prompt.token_ids)):
-            before = span
-            continue
-        new_role = opened[1] if opened else "assistant"
-        if not (role == new_role == "tool"):
-            yield Block(before.end, before.zone)
-        before, role = span, new_role
-    yield Block(len(prompt.token_ids), before.zone)
+        opens_reply = span.source == REPLY and span.end < len(prompt.token_ids)
+        if opened or opens_reply:
+            new_role = opened[1] if opened else "assistant"
+            if not (role == new_role == "tool"):
+                yield Block(end, zone)
+            zone, role = span.zone, new_role
+        end = span.end
+    yield Block(end, zone)
 
 
 def _end_of_content(prompt: Prompt) -> int:
