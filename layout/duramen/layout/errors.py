@@ -6,6 +6,7 @@ DuramenError                one clear line for the user; the command line prints
 │   └── TemplateError       the chat template is invalid or refuses these messages
 ├── TrajectoryError         a recorded file is of no known form, or broken (says file and line)
 ├── ModelError              a model is unknown, cannot be fetched or is incomplete
+├── PriceError              a price or a cache rule is missing, or a price file is broken
 └── EngineError             the engine cannot start, died, or answered what it must not
     └── RequestError        the engine refused one request (context overflow, bad field)
 
@@ -34,6 +35,10 @@ class TrajectoryError(DuramenError):
 
 
 class ModelError(DuramenError):
+    pass
+
+
+class PriceError(DuramenError):
     pass
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from hashlib import blake2b
 
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
 from duramen.experiments.prices.book import Entry
@@ -106,7 +107,9 @@ def _end_of_content(prompt: Prompt) -> int:
 def _key_at(keys: Sequence[bytes], prompt: Ids, end: int) -> bytes:
     """Equal where everything up to `end` is: the chained key before it, and the tokens since."""
     num_full = end // KEY_TOKENS
-    return (keys[num_full - 1] if num_full else b"") + prompt[num_full * KEY_TOKENS : end].tobytes()
+    before = keys[num_full - 1] if num_full else b""
+    since = prompt[num_full * KEY_TOKENS : end].tobytes()
+    return blake2b(before + since, digest_size=16).digest()
 
 
 def usage_json(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
