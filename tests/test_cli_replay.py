@@ -22,6 +22,10 @@ HEAD = [
     "engine",
     "model",
     "unit_tokens",
+    "arrival",
+    "time_scale",
+    "num_warm_ups",
+    "num_repeats",
     "interrupted",
     "device",
     "layouts",
@@ -101,7 +105,10 @@ def test_bad_recordings(tmp_path: Path, smollm2: Path, content: str, line: str |
         (["--demo", "--model", "no-such"], "unknown model no-such: name a model's folder"),
         (["--demo", "--tokenizer", "no-such"], "no-such is no folder"),
         (["--demo", "--chat-template", "no-such"], "chat template no-such cannot be read"),
-        (["--demo", "--layout", "zigzag"], "'zigzag' is not one of 'recorded', 'clock', 'stable'"),
+        (
+            ["--demo", "--layout", "zigzag"],
+            "unknown layout 'zigzag': take one of recorded, clock, ",
+        ),
         (["--demo", "--kv-tokens", "many"], "many is neither a number"),
         (["--demo", "--kv-tokens", 3], "a cache of 3 tokens holds no unit of 16"),
         (["--demo", "--json", "/no/such/file"], "cannot write /no/such/file: its folder does not"),
@@ -126,11 +133,29 @@ def test_mistakes(tmp_path: Path, smollm2: Path, arguments: list[object], line: 
         ["--temperature", 1],
         ["--seed", 1],
         ["--concurrency", 2],
+        ["--arrival", "recorded"],
+        ["--warm-up", 0],
+        ["--repeat", 2],
     ],
 )
 def test_what_only_a_live_engine_can(tmp_path: Path, option: list[object]) -> None:
-    assert f"{option[0]}" in (line := fails(tmp_path, "--demo", *option))
+    assert f"{option[0]} " in (line := fails(tmp_path, "--demo", *option))
     assert "needs --engine live" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--arrival", "recorded", "--reply", "live"], "--reply live waits for replies"),
+        (["--arrival", "recorded", "--concurrency", 2], "--concurrency is for --arrival closed"),
+        (["--arrival", "recorded", "--time-scale", 0], "a time scale of 0.0 is no positive number"),
+        (["--arrival", "recorded", "--time-scale", "nan"], "of nan is no positive number"),
+        (["--time-scale", 2], "--time-scale needs --arrival recorded"),
+        (["--arrival", "sometimes"], "'sometimes' is not one of 'closed', 'recorded'"),
+    ],
+)
+def test_recorded_times(tmp_path: Path, options: list[object], line: str) -> None:
+    assert line in fails(tmp_path, "--demo", "--engine", "live", *options)
 
 
 def test_upstream(tmp_path: Path, smollm2: Path) -> None:
@@ -201,11 +226,14 @@ def test_json_has_the_agreed_form(tmp_path: Path, recording: Path, smollm2: Path
     assert list(found["layouts"]) == ["clock", "stable"]
     assert (found["engine"], found["unit_tokens"]) == ("cache model of vLLM 0.32", 16)
     assert (found["command"], found["interrupted"]) == ("replay", False)
+    assert (found["arrival"], found["time_scale"]) == ("closed", None)
+    assert (found["num_warm_ups"], found["num_repeats"]) == (0, 1)
     stable = found["layouts"]["stable"]
     assert (stable["num_sessions"], stable["num_calls"], stable["num_skipped"]) == (1, 3, {})
     assert stable["prediction_mismatches"] is None  # nothing ran that could contradict
     assert stable["breaks"] == []
-    assert stable["makespan_s"] is None
+    assert stable["makespan_s"] is stable["engine_ttft_s"] is stable["open_loop"] is None
+    assert stable["repeats"] is stable["spread"] is stable["same_cached_tokens"] is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded.jsonl", "result.json"]
 
 
@@ -298,6 +326,30 @@ def test_an_end_in_the_middle_keeps_what_was_done(
     assert 0 < clock["num_calls"] < 20
     assert clock["cached_tokens"] + clock["uncached_tokens"] == clock["prompt_tokens"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result.json", "tmp"]
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_ctrl_c_between_calls_at_recorded_times(
+    tmp_path: Path, tiny_model: Path, engine_folder: Path
+) -> None:
+    """The first two of five sessions; most of their calls are not due yet."""
+    file = tmp_path / "result.json"
+    arguments = ["--demo", "--engine", "live", "--max-reply", "4", "--limit", 2, "--json", file]
+    arguments += ["--arrival", "recorded", "--time-scale", "0.2", "--model", tiny_model]
+    with start(*arguments, folder=engine_folder) as run:
+        calls = "POST /v1/chat/completions"
+        wait_for(lambda: engine_log(engine_folder).count(calls) > 4 or run.poll() is not None)
+        run.send_signal(signal.SIGINT)
+        output, errors = run.communicate(timeout=60)
+    assert (run.returncode, output, errors) == (130, "", "duramen: interrupted\n")
+    found = json.loads(file.read_text())
+    assert (found["interrupted"], found["arrival"], found["time_scale"]) == (True, "recorded", 0.2)
+    assert (found["num_warm_ups"], found["num_repeats"]) == (1, 1)
+    [recorded] = found["layouts"].values()
+    assert 0 < recorded["num_calls"] < 20
+    assert recorded["engine_ttft_s"] is None  # the run did not come to its end
+    assert recorded["open_loop"]["max_in_flight"] > 0
 
 
 @pytest.mark.live

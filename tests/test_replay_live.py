@@ -9,11 +9,13 @@ import pytest
 
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.importers.read import read_sessions
+from duramen.experiments.layout_run import Overflow
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import Opening, load_model, open_live
 from duramen.experiments.record.demo import demo_paths
-from duramen.experiments.replay import Overflow, Replay
+from duramen.experiments.repeats import Repeats
+from duramen.experiments.replay import Replay
 from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, RecordedReply
 from duramen.experiments.trajectory import Call, Message, Session, Tool
 from duramen.layout.errors import EngineError
@@ -228,3 +230,59 @@ async def fill_the_pool(target: Watched, model: Model) -> None:
     await run.run([RECORDED])
     assert [(len(ids), len(done.token_ids)) for ids, done in target.sent] == [(3199, 1)] * 2
     assert run.accounts[RECORDED].mismatches == {}
+
+
+async def test_open_loop_sends_what_the_closed_loop_sends(
+    live_engine: VllmEngine, smollm2: Path, notice: Callable[[str], None]
+) -> None:
+    """Recorded times shrunk until all calls overlap: every one is accounted for."""
+    sessions, model = demo(3, 3), load_model(smollm2, None)
+    targets = [
+        Watched(live_engine, Sampling(4), serial=serial, salt="") for serial in (True, False)
+    ]
+    closed = Replay(sessions, model, targets[0])
+    opened = Replay(sessions, model, targets[1], time_scale=1e-5)
+    for layout in (RECORDED, STABLE):
+        for run in (closed, opened):
+            await run.run([layout])
+        sent = [sorted(ids for ids, _ in target.sent) for target in targets]
+        assert sent[0] == sent[1]
+        sums = opened.accounts[layout]
+        assert (sums.num_sessions, sums.num_calls, sums.num_skipped) == (3, 9, {})
+        assert len(sums.breaks) == len(closed.accounts[layout].breaks) == 0
+        assert set(sums.mismatches) <= CLASSES - {"other"}
+        assert sums.content >= sums.token >= sums.unit >= (sums.delivered or 0)
+        assert sums.engine_times is not None
+        assert sums.engine_times.ttft is not None
+        assert sums.engine_times.ttft.num == 9
+        assert sums.open_loop is not None
+        assert sums.open_loop.max_in_flight > 1
+        assert len(sums.open_loop.late_s) == len(sums.open_loop.ttft_from_due_s) == 9
+        assert all(late_s >= 0 for late_s in sums.open_loop.late_s)
+        notice(
+            f"open loop, {layout.label}: {sums.open_loop.max_in_flight} of 9 calls in flight, "
+            f"latest {max(sums.open_loop.late_s):.4f} s, mismatches {dict(sums.mismatches)}"
+        )
+
+
+async def test_repeats_are_delivered_alike(
+    live_engine: VllmEngine, smollm2: Path, notice: Callable[[str], None]
+) -> None:
+    """In turn, each with an empty cache, and the warm-up in none of the figures."""
+    target = LiveTarget(live_engine, Sampling(4), serial=True, salt="")
+    model = load_model(smollm2, None)
+    run = Replay(demo(1, 3), model, target, num_warm_ups=1, num_repeats=2)
+    await run.run([CLOCK, STABLE])
+    for layout, runs in run.runs.items():
+        repeats = Repeats(runs)
+        assert [sums.num_calls for sums in runs] == [3, 3]
+        assert repeats.same_cached_tokens
+        for sums in runs:
+            assert sums.mismatches == {}
+            assert sums.delivered == sums.predicted == runs[0].delivered
+            assert sums.engine_times is not None
+            for summed in vars(sums.engine_times).values():
+                assert summed.num == 3
+        found = repeats.as_json()["spread"]
+        notice(f"{layout.label}: {found['ttft_p50_s']} s at the client, p50")
+        notice(f"{layout.label}: {found['engine_ttft_mean_s']} s in the engine, mean")

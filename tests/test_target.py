@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from duramen.experiments.target import LiveTarget, Outcome, classify
+from duramen.experiments.flight import classify
+from duramen.experiments.target import LiveTarget, Outcome
 from duramen.layout.errors import EngineError
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.protocol import Completion, EngineInfo, Sampling
+from duramen.serving.vllm.timings import EngineTimes
 
 UNIT = 4
 PROMPT = list(range(13))  # 3 blocks and a token
@@ -50,6 +52,9 @@ class Scripted:
         assert self.mirror is not None
         self.mirror.clear()
         return self.resets
+
+    async def times(self) -> EngineTimes | None:
+        return None
 
     async def close(self) -> None:
         pass
@@ -198,8 +203,10 @@ async def test_a_salt_for_each_layout_or_an_empty_cache() -> None:
     salted.target = LiveTarget(engine, Sampling(1), serial=True, salt="run")
     for number, layout in enumerate(("recorded", "stable")):
         await salted.target.begin_layout(layout)
-        await salted.end(await salted.send(PROMPT), number, 0)
-    assert engine.salts == ["run-recorded", "run-stable"]
+        await salted.end(await salted.send(PROMPT), 2 * number, 0)
+        await salted.target.begin_layout(layout)
+        await salted.end(await salted.send(PROMPT), 2 * number + 1, 0)
+    assert engine.salts == ["run-1-recorded", "run-2-recorded", "run-3-stable", "run-4-stable"]
     with pytest.raises(EngineError, match="did not empty its cache"):
         await Bench(engine, serial=True).target.begin_layout("recorded")
 

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from duramen.experiments.arrival import LATE_S, OpenLoop
 from duramen.experiments.target import Outcome
 from duramen.experiments.trajectory import Session
 from duramen.layout.blocks import common_prefix, reusable_tokens
 from duramen.layout.bounds import Bounds, ContentIndex
 from duramen.layout.zones import Prompt
 from duramen.serving.kv.radix import RadixCache
+from duramen.serving.vllm.timings import EngineTimes, Summed
 
+REPLY_ALONE = Prompt((), ())
 Sent = tuple[Sequence[int], Sequence[int]]  # a prompt, and what was sampled behind it
 
 
@@ -32,7 +35,9 @@ class PrefixBreak:
 
 @dataclass
 class Accounts:
-    """One layout's sums. `predicted` and `delivered` are None once a call did not report them."""
+    """One layout's sums over one run. `predicted` and `delivered` are None once a call did not
+    report them. `engine_times` is what the engine measured, if it did and the run was complete;
+    `open_loop` is None where calls waited for answers."""
 
     unit_tokens: int
     num_sessions: int = 0
@@ -52,6 +57,9 @@ class Accounts:
     ttft_s: list[float] = field(default_factory=list)
     itl_s: list[float] = field(default_factory=list)
     makespan_s: float | None = None
+    engine_times: EngineTimes | None = None
+    open_loop: OpenLoop | None = None
+    is_complete: bool = False
     _content: ContentIndex = field(default_factory=ContentIndex)
     _sent: RadixCache = field(default_factory=RadixCache)
     _last: dict[str, Sent] = field(default_factory=dict)  # by session
@@ -76,6 +84,8 @@ class Accounts:
         if kept < len(before):
             source = next((s.source for s in prompt.spans if s.start <= kept < s.end), "end")
             self.breaks.append(PrefixBreak(name, call, kept, content - lcp, source))
+        self._content.add(name, prompt)
+        self._last[name] = (prompt.token_ids, ())
         return bounds
 
     def finished(
@@ -87,10 +97,11 @@ class Accounts:
         reply_digest: bytes | None,
     ) -> None:
         """`reply_digest` is None where the reply does not become part of the conversation."""
+        name = session.session_id
         self._sent.insert([*prompt.token_ids, *outcome.token_ids])
-        self._content.add(session.session_id, prompt, reply_digest)
-        sampled = outcome.token_ids if reply_digest is not None else ()
-        self._last[session.session_id] = (prompt.token_ids, sampled)
+        if reply_digest is not None:
+            self._content.add(name, REPLY_ALONE, reply_digest)
+            self._last[name] = (prompt.token_ids, outcome.token_ids)
         self.num_calls += 1
         self.prompt_tokens += bounds.num_tokens
         self.content += bounds.content
@@ -103,6 +114,8 @@ class Accounts:
         if outcome.ttft_s is not None:
             self.ttft_s.append(outcome.ttft_s)
         self.itl_s += outcome.itl_s
+        if self.open_loop is not None and outcome.late_s is not None:
+            self.open_loop.finished(outcome.late_s, outcome.ttft_s)
 
     @property
     def uncached_tokens(self) -> int | None:
@@ -124,6 +137,7 @@ class Accounts:
         return self.delivered / self.prompt_tokens
 
     def as_json(self) -> dict[str, Any]:
+        times = self.engine_times or EngineTimes(None)
         return {
             "num_sessions": self.num_sessions,
             "num_calls": self.num_calls,
@@ -148,12 +162,35 @@ class Accounts:
             "ttft_s": percentiles(self.ttft_s),
             "itl_s": percentiles(self.itl_s),
             "makespan_s": self.makespan_s,
+            "engine_ttft_s": _mean(times.ttft),
+            "engine_queue_s": _mean(times.queue),
+            "engine_prefill_s": _mean(times.prefill),
+            "open_loop": None if self.open_loop is None else _lateness(self.open_loop),
         }
 
 
 def _plus(total: int | None, value: int | None) -> int | None:
     """None means "not reported", which no sum can hide."""
     return None if total is None or value is None else total + value
+
+
+def _mean(summed: Summed | None) -> dict[str, float | int | None] | None:
+    return None if summed is None else {"mean": summed.mean_s, "num": summed.num}
+
+
+def _lateness(open_loop: OpenLoop) -> dict[str, Any]:
+    ranks = percentiles(open_loop.late_s)
+    return {
+        "num_late": open_loop.num_late,
+        "late_after_s": LATE_S,
+        "lateness_s": {
+            "p50": ranks["p50"],
+            "p95": ranks["p95"],
+            "max": max(open_loop.late_s, default=None),
+        },
+        "ttft_from_due_s": percentiles(open_loop.ttft_from_due_s),
+        "max_in_flight": open_loop.max_in_flight,
+    }
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float | None]:

@@ -34,7 +34,8 @@ DEFAULT_UNIT = 16  # vLLM's block size on GPUs
 @dataclass(frozen=True)
 class Opening:
     """`model_dir` is None with an `upstream`. `unit` and `kv_tokens` None: the engine's own choice,
-    in the cache model 16 and infinite."""
+    in the cache model 16 and infinite. `open_loop`: calls do not wait for each other, whatever
+    `concurrency` says."""
 
     tokenizer_dir: Path
     model_dir: Path | None
@@ -46,6 +47,7 @@ class Opening:
     sampling: Sampling
     concurrency: int
     api_key: str | None = None  # of the upstream
+    open_loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ async def open_live(opening: Opening, progress: Callable[[str], None]) -> AsyncI
         target = LiveTarget(
             engine,
             opening.sampling,
-            serial=opening.concurrency == 1,
+            serial=opening.concurrency == 1 and not opening.open_loop,
             salt=salt,
             limit_reason=LARGER_THAN_POOL if by_pool else LONGER_THAN_CONTEXT,
         )

@@ -1,36 +1,29 @@
 """Sends recorded sessions through a target, one layout after another, and accounts for each call.
 
 Closed loop: a session's next call is sent when its last one has answered; `concurrency` sessions
-run at once. Between layouts nothing stays cached.
+run at once. Open loop: see arrival.py. Between runs of layouts nothing stays cached.
 """
 
 import asyncio
-import time
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from functools import partial
 
 from duramen.experiments.accounts import Accounts
-from duramen.experiments.history import History, Turn, is_same
+from duramen.experiments.arrival import Send, check_time_scale, send_on_time
+from duramen.experiments.history import History, is_same
+from duramen.experiments.layout_run import LayoutRun, Overflow, Place
 from duramen.experiments.layouts.catalogue import Layout
-from duramen.experiments.layouts.conversation import Conversation, begin
-from duramen.experiments.layouts.model import Model, call_time_s
-from duramen.experiments.target import Outcome, Target
-from duramen.experiments.trajectory import Call, Message, Session
-from duramen.layout.errors import LayoutError, TemplateError
-from duramen.layout.segment_cache import text_digest
-from duramen.layout.zones import Prompt, cut_front
+from duramen.experiments.layouts.model import Model
+from duramen.experiments.open_loop import prepare
+from duramen.experiments.target import Target
+from duramen.experiments.trajectory import Message, Session
+from duramen.layout.errors import DuramenError
 
 Progress = Callable[[Layout, Accounts], None]
-Place = tuple[int, Call, Turn]  # index of a call in its session, the call, and how it is sent
 
-
-class Overflow(Enum):
-    """What becomes of a call that is longer than the model's context."""
-
-    SKIP = "skip"
-    TRUNCATE = "truncate"  # the newest tokens stay
-    FAIL = "fail"
+WARM_UP_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,12 @@ class Replied:
 class Replay:
     """`live_replies`: the model's own replies go into the conversation, else the recorded ones.
 
-    `accounts` fills as calls finish and stays valid when a run is cut short.
+    `time_scale`: open loop, in seconds of replay per recorded second; None is closed loop.
+    `num_warm_ups` calls go before the first layout and are never counted. Each layout runs
+    `num_repeats` times, in turn with the others and with an empty cache each time. `runs` has the
+    sums of each in order; they fill as calls finish and stay valid when a run is cut short.
+
+    Raises DuramenError for an open loop whose calls would have to wait for replies.
     """
 
     sessions: Sequence[Session]
@@ -59,28 +57,70 @@ class Replay:
     live_replies: bool = False
     overflow: Overflow = Overflow.SKIP
     concurrency: int = 1
+    time_scale: float | None = None
+    num_warm_ups: int = 0
+    num_repeats: int = 1
     progress: Progress = lambda layout, accounts: None
-    accounts: dict[Layout, Accounts] = field(default_factory=dict)
+    runs: dict[Layout, list[Accounts]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.time_scale is None:
+            return
+        check_time_scale(self.time_scale)
+        if self.live_replies or self.target.samples_the_record:
+            raise DuramenError(
+                "calls at recorded times do not wait for replies: they need a live engine "
+                "and conversations that go on with the recorded replies"
+            )
+
+    @property
+    def accounts(self) -> dict[Layout, Accounts]:
+        """Of each layout's last run."""
+        return {layout: runs[-1] for layout, runs in self.runs.items()}
 
     async def run(self, layouts: Sequence[Layout]) -> None:
-        for layout in layouts:
-            await self.target.begin_layout(layout.label)
-            self.accounts[layout] = Accounts(self.target.unit_tokens)
-            started_s, settled_s = time.perf_counter(), self.target.settling_s
-            try:
+        for number in range(self.num_warm_ups):
+            await self.target.warm_up(self._random_ids(number))
+        for number in range(self.num_repeats):
+            first = number % max(len(layouts), 1)  # no layout is always the one that runs first
+            for layout in [*layouts[first:], *layouts[:first]]:
                 await self._run_layout(layout)
-            finally:
-                if not self.target.samples_the_record:
-                    elapsed_s = time.perf_counter() - started_s
-                    settling_s = self.target.settling_s - settled_s
-                    self.accounts[layout].makespan_s = elapsed_s - settling_s
+
+    def _random_ids(self, seed: int) -> list[int]:
+        """Ordinary tokens, in an order that means nothing."""
+        tokenizer = self.model.tokenizer
+        added = {token.id for token in tokenizer.added}
+        plain = [i for i in range(tokenizer.full.get_vocab_size()) if i not in added]
+        limit = self.target.max_model_len or WARM_UP_TOKENS + 1
+        return random.Random(seed).choices(plain, k=max(min(WARM_UP_TOKENS, limit - 1), 1))
 
     async def _run_layout(self, layout: Layout) -> None:
+        target, accounts = self.target, Accounts(self.target.unit_tokens)
+        await target.begin_layout(layout.label)
+        self.runs.setdefault(layout, []).append(accounts)
+        run = LayoutRun(layout, self.model, target, accounts, self.live_replies, self.overflow)
+        sends: list[tuple[float, Send]] | None = None
+        if self.time_scale is not None:
+            progress = partial(self.progress, layout, accounts)
+            sends = await prepare(run, self.sessions, self.time_scale, progress)
+        before, clock = await target.times(), asyncio.get_running_loop().time
+        started_s, settled_s = clock(), target.settling_s
+        try:
+            await (self._closed_loop(run) if sends is None else send_on_time(sends))
+        finally:
+            if not target.samples_the_record:
+                settling_s = target.settling_s - settled_s
+                accounts.makespan_s = clock() - started_s - settling_s
+        after = await target.times()
+        accounts.engine_times = after.since(before) if before and after else None
+        accounts.is_complete = True
+
+    async def _closed_loop(self, run: LayoutRun) -> None:
         waiting = iter(self.sessions)
 
         async def worker() -> None:
             for session in waiting:
-                await self._run_session(layout, session)
+                await self._run_session(run, session)
 
         try:
             async with asyncio.TaskGroup() as workers:
@@ -89,87 +129,20 @@ class Replay:
         except BaseExceptionGroup as group:  # the others were cancelled when the first one failed
             raise group.exceptions[0] from None
 
-    async def _run_session(self, layout: Layout, session: Session) -> None:
-        accounts = self.accounts[layout]
-        conversation = begin(layout, self.model, session)
+    async def _run_session(self, run: LayoutRun, session: Session) -> None:
+        conversation = run.begin(session)
         history = History(session, live=self.live_replies)
         replied: Replied | None = None
         for index, (call, turn) in enumerate(zip(session.calls, history.turns(), strict=True)):
-            prompt = self._prompt(accounts, conversation, (index, call, turn), session)
+            place = Place(session, index, call, turn)
+            prompt = run.prompt(conversation, place)
             if prompt is not None:
                 has_reply = replied is not None and replied.stands_in(turn.messages)
-                outcome = await self._send(
-                    accounts, session, (index, call, turn), prompt, has_reply
-                )
+                outcome = await run.send(place, prompt, has_reply=has_reply)
                 replied = None
-                if self._goes_on_with(outcome):
+                if run.goes_on_with(outcome):
                     replied = Replied(len(turn.messages), outcome.message)
                     history.replied(outcome.message)
                     conversation.sampled(outcome.token_ids, outcome.message)
-            self.progress(layout, accounts)
-        accounts.num_sessions += 1
-        accounts.num_deviating += conversation.num_deviating
-        accounts.deviations += [
-            {"session": session.session_id, **vars(found)} for found in conversation.deviations
-        ]
-
-    def _goes_on_with(self, outcome: Outcome) -> bool:
-        """Whether what the target sampled, if anything, is what the conversation goes on with."""
-        takes_replies = self.live_replies or self.target.samples_the_record
-        return takes_replies and bool(outcome.token_ids)
-
-    def _prompt(
-        self, accounts: Accounts, conversation: Conversation, place: Place, session: Session
-    ) -> Prompt | None:
-        """The call's prompt; None, and counted, where it cannot be sent."""
-        index, call, turn = place
-        try:
-            prompt = conversation.prompt(turn, call, index)
-        except TemplateError as error:
-            accounts.num_skipped["refused_by_template"] += 1
-            accounts.notes[str(error)] += 1
-            return None
-        limit = self.target.max_model_len
-        if limit is None or len(prompt.token_ids) < limit:
-            return prompt
-        if self.overflow is Overflow.FAIL:
-            raise LayoutError(
-                f"session {session.session_id}, call {index}: {len(prompt.token_ids)} tokens leave "
-                f"no room: {self.target.limit_reason}, {limit}; --overflow skip leaves them out"
-            )
-        if self.overflow is Overflow.TRUNCATE and limit > 1:
-            return cut_front(prompt, limit - 1)
-        accounts.num_skipped[self.target.limit_reason] += 1
-        return None
-
-    async def _send(
-        self,
-        accounts: Accounts,
-        session: Session,
-        place: Place,
-        prompt: Prompt,
-        has_reply: bool,
-    ) -> Outcome:
-        index, call, turn = place
-
-        def recorded() -> tuple[Sequence[int], Message]:
-            if call.reply is None:
-                return (), {"role": "assistant", "content": ""}
-            try:
-                time_s = call_time_s(session, call, index)
-                return self.model.recorded_reply(turn, time_s, call.reply), call.reply
-            except TemplateError as error:  # no model with this template said that
-                accounts.notes[str(error)] += 1
-                return (), call.reply
-
-        bounds = accounts.sending(session, index, prompt, has_reply=has_reply)
-        accounts.notes.update(prompt.notes)
-        outcome = await self.target.run(prompt.token_ids, turn.tools, recorded)
-        digest = self._spoken(outcome.token_ids) if self._goes_on_with(outcome) else None
-        accounts.finished(session, prompt, bounds, outcome, digest)
-        return outcome
-
-    def _spoken(self, token_ids: Sequence[int]) -> bytes:
-        tokenizer = self.model.tokenizer
-        body, _ = tokenizer.split_closer(token_ids, self.model.turn_end_ids)
-        return text_digest(tokenizer.decode(body))
+            self.progress(run.layout, run.accounts)
+        run.end(session, conversation)

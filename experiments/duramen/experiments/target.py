@@ -3,18 +3,21 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from duramen.experiments.flight import Flight, classify
 from duramen.experiments.trajectory import Message, Tool
 from duramen.layout.blocks import block_hashes, common_prefix
 from duramen.layout.errors import EngineError, LayoutError
 from duramen.serving.kv.cache import BlockCache
 from duramen.serving.kv.radix import RadixCache
 from duramen.serving.vllm.protocol import Engine, Sampling
+from duramen.serving.vllm.timings import EngineTimes
 
 RecordedReply = Callable[[], tuple[Sequence[int], Message]]
 
+WARM_UP_REPLY_TOKENS = 8
 
 LONGER_THAN_CONTEXT = "longer_than_context"
 LARGER_THAN_POOL = "larger_than_pool"
@@ -23,7 +26,11 @@ LARGER_THAN_POOL = "larger_than_pool"
 @dataclass(frozen=True)
 class Outcome:
     """`cached_tokens` is what the engine reports (None: it does not), `predicted_tokens` what the
-    mirror expected (None: there is none). Times are None where nothing ran."""
+    mirror expected (None: there is none). Times are None where nothing ran.
+
+    `sent_s`: when it was sent, on the event loop's clock. `late_s`: how long after it was due, None
+    in closed loop, where nothing is due.
+    """
 
     token_ids: Sequence[int]
     message: Message
@@ -32,13 +39,15 @@ class Outcome:
     mismatch: str | None = None
     ttft_s: float | None = None
     itl_s: Sequence[float] = ()
+    sent_s: float | None = None
+    late_s: float | None = None
 
 
 class Target(Protocol):
     """`samples_the_record`: nothing runs, its reply is the recorded one and takes no time.
 
     `limit_reason`: what a prompt of `max_model_len` or more tokens is too long for. `settling_s`:
-    seconds that went into our own checks so far.
+    seconds that went into our own checks between serial calls so far.
     """
 
     name: str
@@ -55,6 +64,12 @@ class Target(Protocol):
 
     async def begin_layout(self, name: str) -> None:
         """Start with nothing cached."""
+
+    async def warm_up(self, token_ids: Sequence[int]) -> None:
+        """One call that no later one reuses anything of; `begin_layout` has to follow."""
+
+    async def times(self) -> EngineTimes | None:
+        """What the engine itself measured since it started; None if there is nothing."""
 
 
 class ModelTarget:
@@ -79,6 +94,12 @@ class ModelTarget:
     async def begin_layout(self, name: str) -> None:
         self._cache = BlockCache(self._num_blocks, self.unit_tokens)
 
+    async def warm_up(self, token_ids: Sequence[int]) -> None:
+        pass
+
+    async def times(self) -> EngineTimes | None:
+        return None
+
     async def run(
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
     ) -> Outcome:
@@ -101,28 +122,11 @@ def num_pool_blocks(num_kv_tokens: int, unit: int) -> int:
     return num_kv_tokens // unit
 
 
-@dataclass(eq=False)
-class _Flight:
-    """A call that runs, and what was known when it was sent.
-
-    `num_removed`: blocks that the mirror had seen leave. `num_computed`: leading tokens that
-    finished calls had computed. `is_settled`: the mirror had heard of all that those did.
-    `beside`: the prompts of calls that ran at any time while this one did.
-    """
-
-    prompt: Sequence[int]
-    predicted: int | None
-    num_removed: int
-    num_computed: int
-    is_settled: bool
-    beside: list[Sequence[int]] = field(default_factory=list)
-
-
 class LiveTarget:
     """A running engine. `serial`: no two calls at once, so that predictions are exact.
 
-    With a `salt` each layout gets one of its own, for servers that are not ours to reset. The seed
-    of `sampling` is that of a layout's first call and counts up, or all calls would draw alike.
+    With a `salt` each run of a layout gets one of its own, for servers that are not ours to reset.
+    The seed of `sampling` is that of its first call and counts up, or all calls would draw alike.
     """
 
     name = "live"
@@ -146,15 +150,24 @@ class LiveTarget:
         self._serial = serial
         self._salt_of_run = salt
         self._salt = ""
-        self._flights: list[_Flight] = []
+        self._flights: list[Flight] = []
         self._computed = RadixCache()  # by the calls that have finished
         self._is_settled = False
         self._num_sent = 0
+        self._num_begun = 0
+
+    async def warm_up(self, token_ids: Sequence[int]) -> None:
+        sampling = Sampling(min(self._sampling.max_tokens, WARM_UP_REPLY_TOKENS))
+        await self._engine.complete(token_ids, sampling, salt=f"{self._salt_of_run}-warm-up")
+
+    async def times(self) -> EngineTimes | None:
+        return await self._engine.times()
 
     async def begin_layout(self, name: str) -> None:
         """Raises EngineError if the engine does not forget."""
+        self._num_begun += 1
         if self._salt_of_run:
-            self._salt = f"{self._salt_of_run}-{name}"
+            self._salt = f"{self._salt_of_run}-{self._num_begun}-{name}"
         elif not await self._engine.reset_prefix_cache():
             raise EngineError("the engine did not empty its cache between two layouts")
         self._computed = RadixCache()
@@ -165,6 +178,7 @@ class LiveTarget:
         self, token_ids: Sequence[int], tools: Sequence[Tool], recorded: RecordedReply
     ) -> Outcome:
         flight = self._take_off(token_ids)
+        sent_s = asyncio.get_running_loop().time()
         try:
             done = await self._engine.complete(
                 token_ids, self._next_sampling(), tools=tools, salt=self._salt
@@ -182,12 +196,14 @@ class LiveTarget:
             await self._mismatch(flight, done.cached_tokens),
             done.ttft_s,
             done.itl_s,
+            sent_s,
         )
 
     async def _settle(self, computed: Sequence[int]) -> bool:
         started_s = time.perf_counter()
         is_settled = await self._engine.settle(computed, self._salt)
-        self.settling_s += time.perf_counter() - started_s
+        if self._serial:  # else other calls ran meanwhile
+            self.settling_s += time.perf_counter() - started_s
         return is_settled
 
     def _next_sampling(self) -> Sampling:
@@ -196,9 +212,9 @@ class LiveTarget:
         self._num_sent += 1
         return replace(self._sampling, seed=seed)
 
-    def _take_off(self, token_ids: Sequence[int]) -> _Flight:
+    def _take_off(self, token_ids: Sequence[int]) -> Flight:
         mirror = self._engine.mirror
-        flight = _Flight(
+        flight = Flight(
             token_ids,
             predicted=mirror.predicted(token_ids, self._salt) if mirror else None,
             num_removed=mirror.num_removed if mirror else 0,
@@ -211,7 +227,7 @@ class LiveTarget:
         self._flights.append(flight)
         return flight
 
-    async def _mismatch(self, flight: _Flight, delivered: int | None) -> str | None:
+    async def _mismatch(self, flight: Flight, delivered: int | None) -> str | None:
         mirror, predicted = self._engine.mirror, flight.predicted
         if mirror is None or predicted is None or delivered is None or delivered == predicted:
             return None
@@ -227,24 +243,3 @@ class LiveTarget:
             evicted=removed and bool(flight.beside),
             lagging=known and not flight.is_settled,
         )
-
-
-def classify(
-    predicted: int,
-    delivered: int,
-    *,
-    shared: bool,
-    evicted: bool,
-    lagging: bool,
-) -> str:
-    """Why a prediction made when the call was sent was not what the engine found.
-
-    in_flight_sharing: a call that ran meanwhile has more of the prefix in common and stored it.
-    evicted: blocks left while calls ran beside this one. event_lag: calls that had finished stored
-    or evicted what the mirror had not heard of. other: none of these can be the cause.
-    """
-    if delivered > predicted and shared:
-        return "in_flight_sharing"
-    if delivered < predicted and evicted:
-        return "evicted"
-    return "event_lag" if lagging else "other"

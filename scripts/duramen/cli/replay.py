@@ -1,42 +1,30 @@
 """`duramen replay`: recorded trajectories under prompt layouts, live or in the cache model."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duramen.cli.main import INTERRUPTED
 from duramen.cli.options import JsonFile, parse_size
-from duramen.cli.output import check_json_file, write_json
-from duramen.cli.replay_table import as_table
-from duramen.experiments.accounts import Accounts
+from duramen.cli.output import check_json_file
+from duramen.cli.replay_run import Choices, EngineKind, carry_out
+from duramen.experiments.arrival import check_time_scale
 from duramen.experiments.importers.read import read_sessions
+from duramen.experiments.layout_run import Overflow
 from duramen.experiments.layouts.catalogue import Layout
-from duramen.experiments.layouts.model import Model
-from duramen.experiments.opening import Opened, Opening, load_model, open_live, open_model
+from duramen.experiments.opening import Opening, load_model
 from duramen.experiments.record.demo import demo_paths
-from duramen.experiments.replay import Overflow, Replay
 from duramen.experiments.trajectory import Session
 from duramen.layout.errors import DuramenError, ModelError
 from duramen.serving.models import fetch
-from duramen.serving.probe import device_name
 from duramen.serving.vllm.protocol import Sampling
 
 DEMO_MODEL = "smollm2"
 MAX_REPLY = 24
-
-
-class EngineKind(Enum):
-    SIMULATE = "simulate"
-    LIVE = "live"
 
 
 class SeamKind(Enum):
@@ -47,6 +35,11 @@ class SeamKind(Enum):
 class ReplyKind(Enum):
     RECORDED = "recorded"
     LIVE = "live"
+
+
+class ArrivalKind(Enum):
+    CLOSED = "closed"
+    RECORDED = "recorded"
 
 
 def replay(
@@ -104,17 +97,37 @@ def replay(
     overflow: Annotated[
         Overflow, typer.Option(help="What happens to calls that are longer than the context.")
     ] = Overflow.SKIP,
+    arrival: Annotated[
+        ArrivalKind,
+        typer.Option(help="When calls are sent: after the reply before, or at recorded times."),
+    ] = ArrivalKind.CLOSED,
+    time_scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="With recorded times: seconds per recorded second, 1 by default."
+        ),
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 1,
+    warm_up: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Calls before the first that counts; 1 by default if live."
+        ),
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Runs of each layout, in turn with the others.")
+    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Replay recorded trajectories under prompt layouts and account for every prompt token.
 
     Sessions run one after another, and --concurrency of them at once on a live engine; a session's
-    next call is sent when its last one has answered.
+    next call is sent when its last one has answered, or with --arrival recorded at its own time.
     """
     check_json_file(json_file)
     pool = parse_size(kv_tokens)
+    is_open = arrival is ArrivalKind.RECORDED
     if engine is EngineKind.SIMULATE:
         live_only = {
             "--upstream": upstream is not None,
@@ -124,11 +137,21 @@ def replay(
             "--temperature": temperature != 0,
             "--seed": seed is not None,
             "--concurrency": concurrency > 1,
+            "--arrival recorded": is_open,
+            "--warm-up": warm_up is not None,
+            "--repeat": repeat > 1,
         }
         refuse(live_only, "needs --engine live")
     elif upstream is not None:
         own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
         refuse(own_only, "is for an engine that is started here, --upstream has its own")
+    if is_open:
+        waits = {"--reply live": reply is ReplyKind.LIVE}
+        refuse(waits, "waits for replies, and calls at recorded times do not")
+        refuse({"--concurrency": concurrency > 1}, "is for --arrival closed: times decide here")
+        check_time_scale(1.0 if time_scale is None else time_scale)
+    else:
+        refuse({"--time-scale": time_scale is not None}, "needs --arrival recorded")
     sessions = load_sessions(paths or [], demo, limit)
     model_dir, tokenizer_dir = find_folders(model, tokenizer, upstream)
     opening = Opening(
@@ -142,57 +165,20 @@ def replay(
         sampling=Sampling(max_reply, temperature, seed if upstream else seed or 0),
         concurrency=min(concurrency, len(sessions)),
         api_key=api_key,
+        open_loop=is_open,
     )
     is_independent = seams is SeamKind.INDEPENDENT
     loaded = load_model(tokenizer_dir, chat_template, independent_seams=is_independent)
     choices = Choices(
-        engine, list(dict.fromkeys(map(Layout.parse, layout))), reply is ReplyKind.LIVE, overflow
+        engine,
+        list(dict.fromkeys(map(Layout.parse, layout))),
+        live_replies=reply is ReplyKind.LIVE,
+        overflow=overflow,
+        time_scale=(1.0 if time_scale is None else time_scale) if is_open else None,
+        num_warm_ups=int(engine is EngineKind.LIVE) if warm_up is None else warm_up,
+        num_repeats=repeat,
     )
     carry_out(sessions, loaded, opening, choices, json_file)
-
-
-@dataclass(frozen=True)
-class Choices:
-    engine: EngineKind
-    layouts: list[Layout]
-    live_replies: bool
-    overflow: Overflow
-
-
-def carry_out(
-    sessions: list[Session], model: Model, opening: Opening, choices: Choices, json_file: str | None
-) -> None:
-    """Run all layouts and show what came of them, also of a run that was cut short."""
-    accounts: dict[Layout, Accounts] = {}
-    facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
-
-    async def run() -> None:
-        with replay_progress(sessions) as (starting, progress):
-            async with opened(opening, choices.engine, starting) as target:
-                facts.update(target.facts)
-                replayed = Replay(
-                    sessions,
-                    model,
-                    target.target,
-                    live_replies=choices.live_replies,
-                    overflow=choices.overflow,
-                    concurrency=opening.concurrency,
-                    progress=progress,
-                    accounts=accounts,
-                )
-                await replayed.run(choices.layouts)
-
-    interrupted = True
-    try:
-        asyncio.run(run())
-        interrupted = False
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        if not interrupted or any(sums.num_calls for sums in accounts.values()):
-            show(accounts, facts | {"interrupted": interrupted}, json_file)
-    if not any(sums.num_calls for sums in accounts.values()):
-        raise DuramenError("no call could be replayed: see why they were skipped")
 
 
 def refuse(options: dict[str, bool], reason: str) -> None:
@@ -231,49 +217,3 @@ def find_folders(
     if not model_dir.is_dir():
         raise ModelError(f"unknown model {model}: name a model's folder, or {DEMO_MODEL}")
     return model_dir, tokenizer or model_dir
-
-
-@contextmanager
-def replay_progress(
-    sessions: Sequence[Session],
-) -> Iterator[tuple[Callable[[str], None], Callable[[Layout, Accounts], None]]]:
-    """A bar on standard error: what to call while the engine starts, and what with each call."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    num_calls = sum(len(session.calls) for session in sessions)
-    console = Console(stderr=True)
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task("loading", total=None)
-
-        def starting(line: str) -> None:
-            progress.update(task, description=line)
-
-        def advance(layout: Layout, accounts: Accounts) -> None:
-            num_done = accounts.num_calls + accounts.num_skipped.total()
-            progress.update(task, description=layout.label, total=num_calls, completed=num_done)
-
-        yield starting, advance
-
-
-@asynccontextmanager
-async def opened(
-    opening: Opening, engine: EngineKind, starting: Callable[[str], None]
-) -> AsyncIterator[Opened]:
-    if engine is EngineKind.SIMULATE:
-        yield open_model(opening)
-        return
-    if opening.upstream is None and opening.model_dir is None:
-        raise ModelError("--engine live needs the model to start: --model DIR, or --upstream URL")
-    async with open_live(opening, starting) as live:
-        yield live
-
-
-def show(accounts: dict[Layout, Accounts], facts: dict[str, Any], json_file: str | None) -> None:
-    """The table, or JSON."""
-    facts = facts | {"device": device_name()}
-    if json_file is None:
-        Console().print(as_table(accounts, facts))
-        return
-    layouts = {layout.label: sums.as_json() for layout, sums in accounts.items()}
-    write_json("replay", facts | {"layouts": layouts}, json_file)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from duramen.layout.errors import EngineError
+from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.events import EventFeed
 from duramen.serving.vllm.facts import eos_token_ids, read_facts
@@ -13,6 +13,7 @@ from duramen.serving.vllm.http import EngineHttp
 from duramen.serving.vllm.launch import EventEndpoints, Progress, VllmConfig, VllmProcess
 from duramen.serving.vllm.protocol import Completion, EngineInfo, OnTokens, Sampling, Tool
 from duramen.serving.vllm.seam import Seam, find_seam
+from duramen.serving.vllm.timings import EngineTimes, parse_times
 
 START_TIMEOUT_S = 900.0
 SETTLE_TIMEOUT_S = 2.0
@@ -65,6 +66,13 @@ class VllmEngine:
         if answer["success"] and self.mirror is not None:
             self.mirror.clear()
         return bool(answer["success"])
+
+    async def times(self) -> EngineTimes | None:
+        try:
+            page = await self._http.get("/metrics")
+        except RequestError:  # it is there, and does not show this page
+            return None
+        return parse_times(page.decode(errors="replace"))
 
     async def close(self) -> None:
         if self._feed is not None:

@@ -16,6 +16,7 @@ from duramen.serving.kv.cache import BlockCache
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.kv.pool import Cleared, Removed
 from duramen.serving.vllm.protocol import Completion, EngineInfo, OnTokens, Sampling, Tool
+from duramen.serving.vllm.timings import EngineTimes
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -92,6 +93,9 @@ class FakeEngine:
         done = self._cache.reset()
         self._publish([], [], "")
         return done
+
+    async def times(self) -> EngineTimes | None:
+        return None
 
     async def close(self) -> None:
         pass

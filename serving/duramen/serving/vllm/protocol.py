@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from duramen.layout.errors import LayoutError
 from duramen.serving.kv.mirror import KvMirror
+from duramen.serving.vllm.timings import EngineTimes
 
 Tool = Mapping[str, Any]  # an OpenAI tool definition
 OnTokens = Callable[[tuple[int, ...], str], None]  # newly sampled ids and the text they added
@@ -103,6 +104,9 @@ class Engine(Protocol):
 
     async def reset_prefix_cache(self) -> bool:
         """Empty the prefix cache. False if the engine cannot or is at work: salt the calls then."""
+
+    async def times(self) -> EngineTimes | None:
+        """What the engine itself measured since it started; None if it does not say."""
 
     async def close(self) -> None:
         """Free everything; a second call does nothing."""
