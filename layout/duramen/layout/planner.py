@@ -1,7 +1,7 @@
 """Orders segments so that the slowest come first, and holds a token budget.
 
-For runtimes that hand in a working set instead of a conversation: they order it here, then render
-it. A transcript needs no plan, its messages stay in the order in which they came.
+For whoever sends a working set instead of a conversation: order it here, then render it. A
+transcript needs no plan, its messages stay in the order in which they came.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,6 +10,7 @@ from duramen.experiments.layouts.mistakes import rewrite_of
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.layouts.stable import Stable
 from duramen.experiments.layouts.whole import Whole
+from duramen.experiments.layouts.zoned import Zoned
 from duramen.experiments.trajectory import Call, Message, Session
 from duramen.layout.transcript import Deviation
 from duramen.layout.zones import Prompt
@@ -40,5 +41,7 @@ def begin(layout: Layout, model: Model, session: Session) -> Conversation:
             return Whole(model, session)
         case LayoutName.THINKING_KEPT:
             return Whole(model.keeping_thinking(), session)
+        case LayoutName.ZONED:
+            return Zoned(model, session, layout)
         case _:
             return Whole(model, session, rewrite_of(layout))

@@ -14,6 +14,7 @@ import msgspec
 from duramen.experiments.history import Turn
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
 from duramen.experiments.layouts.model import utc
+from duramen.experiments.layouts.observations import tool_outputs
 from duramen.experiments.layouts.whole import Moment, Rewrite
 from duramen.experiments.trajectory import Message
 
@@ -63,8 +64,7 @@ def thinking_stripped(turn: Turn, moment: Moment) -> Turn:
 
 def pruned(num_kept: int) -> Rewrite:
     def rewrite(turn: Turn, moment: Moment) -> Turn:
-        outputs = [i for i, message in enumerate(turn.messages) if message.get("role") == "tool"]
-        old = set(outputs[:-num_kept])
+        old = set(tool_outputs(turn.messages)[:-num_kept])
         messages = [
             {**message, "content": PRUNED_TEXT} if i in old else message
             for i, message in enumerate(turn.messages)
