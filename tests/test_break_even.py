@@ -56,7 +56,8 @@ def zoned_prompts(task: Task) -> Iterator[tuple[list[int], list[int]]]:
         if call and task.change_rate:  # 1: in every call
             kept = round(task.trunk * (1 - task.behind))
             trunk = trunk[:kept] + [next(fresh) for _ in range(round(task.trunk) - kept)]
-        leaf = [token for turn in turns[-task.k :] for token in turn]
+        num_old = max(len(turns) - task.k, 0)
+        leaf = [token for turn in turns[num_old // task.step * task.step :] for token in turn]
         reply = [next(fresh) for _ in range(round(task.reply))]
         yield [*root, *trunk, *leaf], reply
         turns.append([*reply, *(next(fresh) for _ in range(round(task.observation)))])
@@ -70,11 +71,14 @@ def zoned_prompts(task: Task) -> Iterator[tuple[list[int], list[int]]]:
     st.integers(1, 9),
     st.integers(1, 12),
     st.integers(1, 5),
+    st.integers(1, 4),
 )
 def test_both_layouts_are_what_a_cache_computes(
-    change_rate, root, quarters, reply, observation, num_calls, k
+    change_rate, root, quarters, reply, observation, num_calls, k, step
 ):
-    task = Task(root, 4.0 * quarters, reply, observation, num_calls, k, quarters, 0.5, change_rate)
+    task = Task(
+        root, 4.0 * quarters, reply, observation, num_calls, k, quarters, step, 0.5, change_rate
+    )
     assert task.stable() == served(stable_prompts(task))
     assert task.zoned() == served(zoned_prompts(task))
 

@@ -131,8 +131,8 @@ def test_nothing_changes_in_place(name):
     [
         ("stable", "stable"),
         ("pruned", "pruned:k=5"),
-        ("zoned", "zoned:k=4,change=rewrite"),
-        ("zoned:align=528,change=tombstone,k=2", "zoned:k=2,change=tombstone,align=528"),
+        ("zoned", "zoned:k=4,step=1,change=rewrite"),
+        ("zoned:align=528,change=tombstone,k=2", "zoned:k=2,step=1,change=tombstone,align=528"),
     ],
 )
 def test_labels_are_parsed_again(text, label):
@@ -145,7 +145,7 @@ def test_labels_are_parsed_again(text, label):
     [
         ("fast", "unknown layout 'fast'"),
         ("stable:k=2", "stable takes no parameters: not 'k=2'"),
-        ("zoned:size=2", "zoned takes k, change, align: not 'size=2'"),
+        ("zoned:size=2", "zoned takes k, step, change, align: not 'size=2'"),
         ("zoned:k=0", "k=0 is no positive number"),
         ("zoned:k", "k= is no positive number"),
         ("zoned:change=drop", "rewrite or tombstone, not 'drop'"),

@@ -79,7 +79,7 @@ def test_the_typical_task_is_the_medians_of_zoned():
     assert task.observation == 15  # a call adds 20 tokens under stable, 5 of them the reply
     assert task.change_rate == 1 / 6
     assert typical_task([STABLE]) is None
-    assert typical_task([result("zoned:k=4,change=rewrite", [summed("s", 9, 1, "1")])]) is None
+    assert typical_task([result(ZONED.label, [summed("s", 9, 1, "1")])]) is None
 
 
 def test_rates_are_those_of_the_cache_rules():

@@ -14,7 +14,7 @@ Append-only: what was sent or sampled keeps its ids, a call adds only its new me
   stable             cut for encoding at proven seams
   independent        each piece encoded alone, ids may be other than canonical
 Working set: see `zoned`.
-  zoned:k=N,change=rewrite|tombstone,align=UNIT
+  zoned:k=N,step=M,change=rewrite|tombstone,align=UNIT
 """
 
 from dataclasses import dataclass, fields
@@ -47,19 +47,21 @@ class Change(Enum):
 
 PARAMETERS: dict[LayoutName, dict[str, int | Change | None]] = {  # by layout, with the defaults
     LayoutName.PRUNED: {"k": 5},
-    LayoutName.ZONED: {"k": 4, "change": Change.REWRITE, "align": None},
+    LayoutName.ZONED: {"k": 4, "step": 1, "change": Change.REWRITE, "align": None},
 }
 ASSUMED = {LayoutName.PRUNED, LayoutName.ZONED, LayoutName.THINKING_STRIPPED}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`k`: what stays whole, newest first: tool outputs in `pruned`, turns in `zoned`. `align`: the
-    match unit, in tokens, that `zoned` ends its zones at where that pays. A parameter that the
-    layout does not take is None."""
+    """`k`: what stays whole, newest first: tool outputs in `pruned`, turns in `zoned`. `step`: how
+    many turns leave `zoned` at once; until then they stay beside the k. `align`: the match unit, in
+    tokens, that `zoned` ends its zones at where that pays. A parameter that the layout does not
+    take is None."""
 
     name: LayoutName
     k: int | None = None
+    step: int | None = None
     change: Change | None = None
     align: int | None = None
 

@@ -95,9 +95,11 @@ class Zoned:
 
     def _zones(self, messages: Sequence[Message], root: int, working_set: WorkingSet) -> Zones:
         assert self.layout.k is not None
+        assert self.layout.step is not None
         turns = [i for i in range(root, len(messages)) if messages[i].get("role") == "assistant"]
-        start = turns[-self.layout.k] if len(turns) > self.layout.k else root
-        num_archived = max(len(turns) - self.layout.k, 0)
+        num_old = max(len(turns) - self.layout.k, 0)
+        num_archived = num_old - num_old % self.layout.step
+        start = turns[num_archived] if num_archived else root
         self.archived = Archived(num_archived, self._num_tokens(messages[root:start], root))
         lines = [*self._archive_line(), *self._tombstones(working_set)]
         said = [{"role": "user", "content": "\n".join(lines)}] if lines else []

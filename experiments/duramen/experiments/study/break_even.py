@@ -4,8 +4,8 @@ A task has a root, a trunk of artifacts, and in each call a reply and a new obse
 changes in a share `change_rate` of the calls.
   stable  keeps everything: a changed artifact is appended as it is read again, and what was sent
           before is read from the cache in every later call.
-  zoned   sends root, trunk and the last k turns. The turns slide, so all of them are computed in
-          each call; a change computes the part `behind` of the trunk again.
+  zoned   sends root, trunk and the last k turns. Old turns leave `step` at once, and then all that
+          stay are computed; a change computes the part `behind` of the trunk and the turns again.
 Match units are not rounded to and nothing is evicted: this is the layouts' own difference.
 """
 
@@ -34,8 +34,9 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Sizes in tokens. `num_calls`: of the task; `k`: turns in zoned's leaf; `behind`: share of the
-    trunk that stands behind a change, 1/2 where changes hit it evenly."""
+    """Sizes in tokens. `num_calls`: of the task; `k` and `step`: turns in zoned's leaf, and how
+    many leave it at once; `behind`: share of the trunk that stands behind a change, 1/2 where
+    changes hit it evenly."""
 
     root: float
     trunk: float
@@ -44,13 +45,16 @@ class Task:
     num_calls: int
     k: int
     artifact: float  # tokens of one artifact, which `stable` appends when it changes
+    step: int = 1
     behind: float = 0.5
     change_rate: float = 0.0
 
     def __post_init__(self) -> None:
         sizes = (self.root, self.trunk, self.reply, self.observation, self.artifact)
-        if min(sizes) < 0 or min(self.num_calls, self.k) < 1:
-            raise LayoutError(f"{self} is no task: sizes are at least 0, calls and k at least 1")
+        if min(sizes) < 0 or min(self.num_calls, self.k, self.step) < 1:
+            raise LayoutError(
+                f"{self} is no task: sizes are at least 0, calls, k and step at least 1"
+            )
         if not (0 <= self.behind <= 1 and 0 <= self.change_rate <= 1):
             raise LayoutError(f"{self} is no task: behind and change_rate are shares, 0 to 1")
 
@@ -75,12 +79,16 @@ class Task:
         again = self.change_rate * self.behind * self.trunk
         kept = self.root + self.trunk - again
         for call in range(1, self.num_calls):
-            if call <= self.k:  # no turn has left yet: the leaf only grows, unless the trunk moved
-                leaf = call * turn
+            leaf = (call - self._num_left(call)) * turn
+            grows = self._num_left(call) == self._num_left(call - 1)
+            computed = leaf
+            if grows:  # unless the trunk moved
                 computed = self.observation + self.change_rate * (leaf - self.observation)
-            else:
-                leaf = computed = self.k * turn
             yield Work(again + computed, kept + leaf - computed)
+
+    def _num_left(self, num_turns: int) -> int:
+        num_old = max(num_turns - self.k, 0)
+        return num_old - num_old % self.step
 
 
 def cost(work: Work, rates: Rates) -> Decimal:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from statistics import median
 from typing import Any
 
-from duramen.experiments.layouts.catalogue import LayoutName
+from duramen.experiments.layouts.catalogue import Layout, LayoutName
 from duramen.experiments.prices.book import Entry
 from duramen.experiments.study.break_even import (
     Rates,
@@ -35,7 +35,9 @@ def typical_task(results: Sequence[LayoutResult]) -> Task | None:
     if zoned is None or not any(row.trunk_tokens for row in zoned.calls):
         return None
     grown = next((r for r in results if r.label == LayoutName.STABLE.value), None)
-    k = int(zoned.label.partition("k=")[2].partition(",")[0])
+    layout = Layout.parse(zoned.label)
+    assert layout.k is not None
+    assert layout.step is not None
     last = {row.session: row for row in zoned.calls}.values()
     num_calls = sum(session.num_calls for session in zoned.sessions)
     num_changes = sum(session.num_trunk_changes for session in zoned.sessions)
@@ -47,7 +49,8 @@ def typical_task(results: Sequence[LayoutResult]) -> Task | None:
         reply=reply,
         observation=max(_growth(grown or zoned) - reply, 0.0),
         num_calls=max(2, round(median(session.num_calls for session in zoned.sessions))),
-        k=k,
+        k=layout.k,
+        step=layout.step,
         artifact=trunk / 4,
         change_rate=num_changes / num_calls,
     )

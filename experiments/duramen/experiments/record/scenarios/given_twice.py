@@ -4,6 +4,7 @@ from duramen.experiments.record.scenario import Near, Scenario, Turn, Use
 
 IMPORTERS = "experiments/duramen/experiments/importers"
 READ = f"{IMPORTERS}/read.py"
+FILES = f"{IMPORTERS}/documents.py"
 TEST = "tests/test_given_twice.py"
 TEST_TEXT = """\
 import pytest
@@ -51,7 +52,7 @@ SCENARIO = Scenario(
         "under whatever name. tests/test_given_twice.py has the two cases we know of. Please find "
         "out why one of them is not caught, and mend it."
     ),
-    path=READ,
+    path=FILES,
     fault=(SOUND, FAULTY),
     test_path=TEST,
     test_text=TEST_TEXT,
@@ -65,7 +66,7 @@ SCENARIO = Scenario(
         ),
         Turn(
             "The link is the case that slips through. I read the function that lists the files.",
-            (Use("read_file", {"path": READ}, Near("def _files(", 0, 8)),),
+            (Use("read_file", {"path": FILES}, Near("def files_of(", 0, 16)),),
         ),
         Turn(
             "Paths are compared as they were written. Two names of one file are two different "
@@ -74,7 +75,7 @@ SCENARIO = Scenario(
         ),
         Turn(
             "Nowhere. I compare resolved paths, and keep the name as it was given for the message.",
-            (Use("edit_file", {"path": READ, "old_text": FAULTY, "new_text": SOUND}),),
+            (Use("edit_file", {"path": FILES, "old_text": FAULTY, "new_text": SOUND}),),
         ),
         Turn(
             "Again the tests.",
@@ -83,7 +84,7 @@ SCENARIO = Scenario(
         Turn(
             "Both cases are refused now. Is the order of the files in a folder still fixed? The "
             "helper below should sort them.",
-            (Use("read_file", {"path": READ}, Near("def _files_below", 0, 5)),),
+            (Use("read_file", {"path": FILES}, Near("def _files_below", 0, 5)),),
         ),
         Turn(
             "It sorts. Does the docstring of read_sessions mention files that are given twice?",
@@ -110,7 +111,7 @@ SCENARIO = Scenario(
             ),
         ),
         Turn(
-            "Done. importers/read.py kept the paths it had seen as they were written, so a link "
+            "Done. importers/documents.py kept the paths it had seen as they were written, so a link "
             "and its target counted as two files. It now keeps resolved paths. The message still "
             "shows the name that was given. Both tests in tests/test_given_twice.py pass, and the "
             "docstring of read_sessions says that a file given twice is refused."
