@@ -131,8 +131,8 @@ def test_nothing_changes_in_place(name):
     [
         ("stable", "stable"),
         ("pruned", "pruned:k=5"),
-        ("zoned", "zoned:k=4,step=1,change=rewrite"),
-        ("zoned:align=528,change=tombstone,k=2", "zoned:k=2,step=1,change=tombstone,align=528"),
+        ("zoned", "zoned:k=4"),
+        ("zoned:align=528,change=tombstone,k=2", "zoned:k=2,change=tombstone,align=528"),
     ],
 )
 def test_labels_are_parsed_again(text, label):

@@ -15,7 +15,13 @@ from duramen.experiments.study.break_even import Rates
 from duramen.experiments.study.compare import Spread, dollars, spread, uncached
 from duramen.experiments.study.curves import OWN_GPU, curves, rates_of, typical_task
 from duramen.experiments.study.report import MAX_LANES, Report
-from duramen.experiments.study.results import ArmSums, CallRow, LayoutResult, SessionSums
+from duramen.experiments.study.results import (
+    AlignmentSums,
+    ArmSums,
+    CallRow,
+    LayoutResult,
+    SessionSums,
+)
 from duramen.experiments.trajectory import Call, Origin, Session
 
 ARM = Arm(16)
@@ -47,12 +53,14 @@ def result(label: str, sessions: list[SessionSums], trunk: int = 0) -> LayoutRes
     prompt = sum(each.prompt_tokens for each in sessions)
     cached = sum(each.cached[0] for each in sessions)
     arm = ArmSums(len(rows), 0, prompt, cached, cached, {}, {})
-    return LayoutResult(label, False, {}, 0, {}, {}, {ARM.label: arm}, {}, sessions, rows)
+    alignment = AlignmentSums(1, 20, 60.0) if "align" in label else None
+    arms = {ARM.label: arm}
+    return LayoutResult(label, False, {}, 0, {}, {}, alignment, arms, {}, sessions, rows)
 
 
 STABLE = result("stable", [summed("s", 100, 60, "0.5"), summed("t", 200, 100, "0.25")])
 ZONED = result(
-    "zoned:k=3,change=rewrite",
+    "zoned:k=3",
     [summed("s", 80, 60, "0.25", 1), summed("t", 300, 100, "0.5"), summed("u", 9, 1, "1")],
     trunk=40,
 )
@@ -166,3 +174,18 @@ def test_parquet_holds_every_call_and_exact_dollars(tmp_path: Path):
     assert [row["usd"] for row in costs] == [
         Decimal(x) for x in ("0.5", "0.25", "0.25", "0.5", "1")
     ]
+
+
+def test_the_net_benefit_of_aligning_is_against_the_same_layout_without():
+    aligned = result("zoned:k=3,align=16", [summed("s", 100, 90, "0.5")])
+    layouts = report([STABLE, ZONED, aligned]).as_json()["layouts"]
+    assert layouts[ZONED.label]["alignment"] is None
+    assert layouts[aligned.label]["alignment"] == {
+        "num_moved": 1,
+        "padding_tokens": 20,
+        "expected_net_tokens": 60.0,
+        "unit": 16,
+        "net_tokens": (389 - 161) - 10,
+    }
+    alone = report([aligned]).as_json()["layouts"][aligned.label]["alignment"]
+    assert alone["net_tokens"] is None

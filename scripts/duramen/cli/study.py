@@ -31,7 +31,8 @@ from duramen.layout.errors import DuramenError, PriceError
 from duramen.layout.tokenizer_files import read_json
 from duramen.serving.kv.footprint import kv_bytes_per_token
 
-LAYOUTS = [name.value for name in LayoutName] + ["zoned:change=tombstone"]
+VARIANTS = ["zoned:step=4", "zoned:change=tombstone", "zoned:align=528"]
+LAYOUTS = [name.value for name in LayoutName] + VARIANTS
 UNITS = [16, 32, 128, 528, 2096]
 PRICES = [
     "anthropic/claude-sonnet-5-5",
@@ -135,7 +136,7 @@ def layouts(
         kv_bytes_per_token(read_json((model_dir or tokenizer_dir) / "config.json", required=False)),
     )
     write_all(report, out)
-    Console().print(as_table(results, arms, [entry.name for entry in entries][:3], out))
+    Console().print(as_table(results, arms, [entry.name for entry in entries][:2], out))
 
 
 def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:

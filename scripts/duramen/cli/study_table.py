@@ -17,7 +17,7 @@ def as_table(
 ) -> Group:
     main = arms[0].label
     table = Table(title=f"first arm: {main}, infinite pool", title_justify="left")
-    table.add_column("layout")
+    table.add_column("layout", no_wrap=True)
     for name in ("calls", "prompt tokens", "uncached", "unavoidable", "hit rate", "breaks"):
         table.add_column(name, justify="right")
     for model in models:

@@ -78,13 +78,12 @@ class Layout:
 
     @property
     def label(self) -> str:
-        """The name with all parameters, as `parse` takes it."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
-        given = [
-            f"{name}={value.value if isinstance(value, Change) else value}"
-            for name, value in values.items()
-            if value is not None
-        ]
+        """The name with k and what differs from the defaults, as `parse` takes it."""
+        given = []
+        for name, default in PARAMETERS.get(self.name, {}).items():
+            value = getattr(self, name)
+            if name == "k" or value != default:
+                given.append(f"{name}={value.value if isinstance(value, Change) else value}")
         return f"{self.name.value}:{','.join(given)}" if given else self.name.value
 
     @property

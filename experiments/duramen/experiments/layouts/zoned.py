@@ -25,6 +25,7 @@ from duramen.experiments.trajectory import Call, Message, Session
 from duramen.layout.transcript import Deviation
 from duramen.layout.zones import Prompt
 
+ALIGNED_NOTE = "a zone was ended at a whole unit, by moving text or by padding"
 NOT_ALIGNED_NOTE = "zone ends are not aligned: the template takes no neighbouring user messages"
 
 
@@ -77,7 +78,7 @@ class Zoned:
                 prompt = sender.send(aligned, turn.tools)
             made = self._aligner.decisions[known:]
             self.alignments += made
-            notes = tuple(map(_alignment_note, made))
+            notes = (ALIGNED_NOTE,) if made else ()
         self.num_deviating += sender.num_deviating
         return replace(prompt, notes=(*prompt.notes, *notes))
 
@@ -157,11 +158,3 @@ def _in_leaf(message: Message, index: int, working_set: WorkingSet, *, has_call:
     if message.get("role") == "tool" and not has_call:
         return {"role": "user", "content": message.get("content")}
     return message
-
-
-def _alignment_note(placed: Placed) -> str:
-    made = placed.alignment
-    return (
-        f"{placed.zone.name.lower()} aligned: {made.num_moved} messages moved, "
-        f"{made.num_padding} tokens of padding, expected net benefit {made.net_tokens:.0f} tokens"
-    )

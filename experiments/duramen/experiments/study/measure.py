@@ -15,7 +15,13 @@ from duramen.experiments.study.arms import Arm, ArmCache
 from duramen.experiments.study.keys import Ids, common_ids
 from duramen.experiments.study.prefixes import Prefixes
 from duramen.experiments.study.pricing import Pricing, usage_json
-from duramen.experiments.study.results import ArmSums, CallRow, LayoutResult, SessionSums
+from duramen.experiments.study.results import (
+    AlignmentSums,
+    ArmSums,
+    CallRow,
+    LayoutResult,
+    SessionSums,
+)
 from duramen.experiments.study.walk import Step, Walk
 from duramen.layout.bounds import ContentIndex
 from duramen.layout.zones import Prompt, Span, Zone
@@ -117,6 +123,7 @@ class Measurement:
             num_deviating=walk.num_deviating,
             notes=dict(walk.notes),
             gaps=dict(self._gaps),
+            alignment=_alignment_sums(walk),
             arms={arm.cache.arm.label: self._arm_sums(arm) for arm in self._arms},
             usage=usage_json(self._pricing.usage),
             sessions=[_session_sums(name, each) for name, each in self._sessions.items()],
@@ -189,6 +196,16 @@ class Measurement:
         gaps = {cause: tokens for cause, tokens in arm.gaps.items() if tokens}
         sums = (arm.prompt_tokens, arm.cached_tokens, arm.unit)
         return ArmSums(num_taken, arm.num_skipped, *sums, gaps, devices)
+
+
+def _alignment_sums(walk: Walk) -> AlignmentSums | None:
+    if walk.layout.align is None:
+        return None
+    return AlignmentSums(
+        sum(made.num_moved for made in walk.alignments),
+        sum(made.num_padding for made in walk.alignments),
+        sum(made.net_tokens for made in walk.alignments),
+    )
 
 
 def _session_sums(name: str, session: _Session) -> SessionSums:

@@ -1,14 +1,16 @@
 """A study's results as JSON (the contract of the page, too) and as Parquet."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.study.arms import Arm
 from duramen.experiments.study.compare import dollars, spread, uncached
 from duramen.experiments.study.results import ArmSums, LayoutResult
@@ -65,6 +67,7 @@ class Report:
             "min_uncached_tokens": result.min_uncached_tokens,
             "bounds": {"content": result.content, "token": result.token},
             "gaps": result.gaps,
+            "alignment": self._alignment_json(result),
             "num_breaks": sum(session.num_breaks for session in result.sessions),
             "num_deviating_tokens": result.num_deviating,
             "notes": result.notes,
@@ -96,6 +99,21 @@ class Report:
                 for session in result.sessions
             ],
         }
+
+    def _alignment_json(self, result: LayoutResult) -> dict[str, Any] | None:
+        """`net_tokens`: what the same layout without alignment computes more, at that unit; None
+        where the study has no such layout or arm."""
+        if result.alignment is None:
+            return None
+        layout = Layout.parse(result.label)
+        assert layout.align is not None
+        arm = Arm(layout.align).label
+        plain = replace(layout, align=None).label
+        twin = next((other for other in self.results if other.label == plain), None)
+        net = None
+        if twin is not None and arm in result.arms:
+            net = twin.arms[arm].uncached_tokens - result.arms[arm].uncached_tokens
+        return {**msgspec.structs.asdict(result.alignment), "unit": layout.align, "net_tokens": net}
 
     def _against(self, result: LayoutResult, other: LayoutResult) -> dict[str, Any]:
         """Session by session, as a share of the other layout's cost."""

@@ -65,8 +65,17 @@ class SessionSums(msgspec.Struct, frozen=True):
     usd: dict[str, str]
 
 
+class AlignmentSums(msgspec.Struct, frozen=True):
+    """What aligning zone ends to the unit took, and what it was expected to save on balance."""
+
+    num_moved: int  # messages
+    padding_tokens: int
+    expected_net_tokens: float
+
+
 class LayoutResult(msgspec.Struct, frozen=True):
-    """`gaps`: content that the layout did not keep in the prefix, by what stood where it broke."""
+    """`gaps`: content that the layout did not keep in the prefix, by what stood where it broke.
+    `alignment`: None where the layout does not align."""
 
     label: str
     is_assumed: bool
@@ -74,6 +83,7 @@ class LayoutResult(msgspec.Struct, frozen=True):
     num_deviating: int
     notes: dict[str, int]
     gaps: dict[str, int]
+    alignment: AlignmentSums | None
     arms: dict[str, ArmSums]
     usage: dict[str, dict[str, int]]  # by provider/model: what it would bill, by kind
     sessions: list[SessionSums]

@@ -8,7 +8,9 @@ from duramen.experiments.history import History, Turn, is_same
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.conversation import begin
 from duramen.experiments.layouts.model import Model, call_time_s
+from duramen.experiments.layouts.zoned import Zoned
 from duramen.experiments.trajectory import Call, Session
+from duramen.layout.align import Alignment
 from duramen.layout.errors import TemplateError
 from duramen.layout.segment_cache import text_digest
 from duramen.layout.zones import Prompt
@@ -36,13 +38,15 @@ class Step:
 @dataclass
 class Walk:
     """All sessions of a study under one layout. `refused`: calls that the template refused, by its
-    reason; `notes`: what layouts had to do that a reader would not expect."""
+    reason; `notes`: what layouts had to do that a reader would not expect; `alignments`: of zone
+    ends to match units."""
 
     model: Model
     layout: Layout
     refused: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     num_deviating: int = 0
+    alignments: list[Alignment] = field(default_factory=list)
 
     def __call__(self, session: Session) -> Iterator[Step]:
         conversation = begin(self.layout, self.model, session)
@@ -73,6 +77,8 @@ class Walk:
             if reply_ids and call.reply is not None:
                 conversation.sampled(reply_ids, call.reply)
         self.num_deviating += conversation.num_deviating
+        if isinstance(conversation, Zoned):
+            self.alignments += [placed.alignment for placed in conversation.alignments]
 
     def _reply(self, turn: Turn, call: Call, time_s: float) -> list[int]:
         if call.reply is None:
