@@ -112,9 +112,9 @@ SCENARIO = Scenario(
         ),
         Turn(
             "Done. importers/documents.py kept the paths it had seen as they were written, so a "
-            "link and its target counted as two files. It now keeps resolved paths. The message still "
-            "shows the name that was given. Both tests in tests/test_given_twice.py pass, and the "
-            "docstring of read_sessions says that a file given twice is refused."
+            "link and its target counted as two files. It now keeps resolved paths. The message "
+            "still shows the name that was given. Both tests in tests/test_given_twice.py pass, "
+            "and the docstring of read_sessions says that a file given twice is refused."
         ),
     ),
 )
