@@ -82,7 +82,8 @@ def digest_of(sessions: Sequence[Session], model: Model, choices: Any) -> str:
 
 
 def _sources() -> list[Path]:
-    """The files whose code makes the figures."""
+    """The files whose code makes the figures; the page only shows them."""
     packages = (duramen.experiments, duramen.layout, duramen.serving.kv)
     roots = [Path(root) for package in packages for root in package.__path__]
-    return sorted(file for root in roots for file in root.rglob("*.py"))
+    files = [file for root in roots for file in root.rglob("*.py")]
+    return sorted(file for file in files if file.parent.name != "page")
