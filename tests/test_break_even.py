@@ -22,7 +22,7 @@ from duramen.layout.errors import LayoutError
 from duramen.serving.kv.radix import RadixCache
 
 TASK = Task(root=40, trunk=60, reply=7, observation=13, num_calls=9, k=3, artifact=15)
-RATES = Rates(Decimal(3), Decimal("0.3"))
+RATES = Rates(Decimal(3), Decimal("0.3"), Decimal(3))
 
 
 def served(prompts: Iterator[tuple[list[int], list[int]]]) -> Work:
@@ -96,11 +96,21 @@ def test_hand_worked():
 
 def test_where_nothing_is_cheap_to_read_zoned_wins_by_sending_less():
     """Reads at the price of computing: only the prompt's length counts."""
-    even = Rates(Decimal(1), Decimal(1))
+    even = Rates(Decimal(1), Decimal(1), Decimal(1))
     assert zoned_saving(replace(TASK, num_calls=40), even) > 0
     assert break_even_calls(TASK, even) == 5  # the first call whose leaf has lost a turn
-    free = Rates(Decimal(1), Decimal(0))
+    free = Rates(Decimal(1), Decimal(0), Decimal(1))
     assert break_even_calls(TASK, free) is None  # reads are free: growing costs nothing
+
+
+def test_a_leaf_that_slides_is_not_marked_for_the_cache():
+    """Root and trunk are written and read at their prices, each call's turns are plain input."""
+    marked = Rates(Decimal("3.75"), Decimal("0.3"), Decimal(3), marks=True)
+    work = TASK.zoned(marks=True)
+    assert work == (100, 8 * 100, (20 + 40 + 60) + 5 * 60)
+    dollars = Decimal("3.75") * 100 + Decimal("0.3") * 800 + Decimal(3) * 420
+    assert cost(work, marked) == dollars
+    assert replace(TASK, step=2).zoned(marks=True) == replace(TASK, step=2).zoned()
 
 
 @given(st.floats(0, 1), st.integers(2, 60), st.integers(1, 6))

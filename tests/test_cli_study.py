@@ -44,7 +44,9 @@ def test_page_json_and_parquet_say_the_same(studied: Path) -> None:
         assert f"{arm['uncached_tokens']:,}" in page
         for model, usd in layout["usd"].items():
             billed = [
-                row["usd"] for row in costs if (row["layout"], row["model"]) == (label, model)
+                Decimal(row["usd_exact"])
+                for row in costs
+                if (row["layout"], row["model"]) == (label, model)
             ]
             assert sum(billed) == Decimal(usd)
     stable, clock = (study["layouts"][name]["arms"]["unit 16"] for name in ("stable", "clock"))
@@ -97,6 +99,48 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+
+
+def test_what_is_beside_the_page_stays(
+    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "parts" / "thesis"
+    mine.mkdir(parents=True)
+    for unit in ("16", "32"):  # other choices: the parts of the first ones are removed
+        arguments = ["--demo", "--limit", "1", "--layout", "stable", "--unit", unit]
+        assert run(monkeypatch, [*arguments, "--model", smollm2, "--out", tmp_path]) == 0
+    assert mine.is_dir()
+    assert len(list(tmp_path.glob(".duramen-parts-*"))) == 1
+
+
+def test_a_price_of_many_digits_and_one_of_nothing(
+    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {"litellm_provider": "openai", "mode": "chat", "output_cost_per_token": 0}
+    prices = {
+        "long": {**long, "input_cost_per_token": 2.8000000000000003e-07},
+        "free": {**long, "input_cost_per_token": 0},
+    }
+    (tmp_path / "map.json").write_text(json.dumps(prices), "utf-8")
+    arguments = ["--demo", "--limit", "2", "--unit", "16", "--prices", tmp_path / "map.json"]
+    arguments += ["--layout", "stable", "--layout", "zoned", "--model", smollm2]
+    assert run(monkeypatch, [*arguments, "--out", tmp_path / "out"]) == 0
+    study = json.loads((tmp_path / "out" / "study.json").read_text("utf-8"))
+    assert Decimal(study["layouts"]["stable"]["usd"]["openai/free"]) == 0
+
+
+def test_a_template_that_refuses_everything_is_one_line(
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    template = tmp_path / "never.jinja"
+    template.write_text("{{ raise_exception('not today') }}", "utf-8")
+    arguments = ["--demo", "--limit", "1", "--layout", "stable", "--model", smollm2]
+    arguments += ["--chat-template", template, "--out", tmp_path / "out"]
+    assert run(monkeypatch, arguments) == 2
+    assert "no call could be laid out: " in capsys.readouterr().err
 
 
 def test_litellms_map_is_read(

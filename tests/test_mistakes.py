@@ -115,6 +115,14 @@ def test_old_tool_outputs_are_pruned_in_place():
     assert contents == ["Hi", PRUNED_TEXT, PRUNED_TEXT, "out 2", "out 3"]
 
 
+@pytest.mark.parametrize(
+    "text", ["shuffled-tools", "unsorted-json", "thinking-stripped", "thinking-kept", "pruned"]
+)
+def test_a_turn_with_nothing_to_change_is_given_back(text):
+    turn = Turn([SYSTEM, USER], TOOLS[:1] if text == "shuffled-tools" else [])
+    assert rewrite_of(Layout.parse(text))(turn, moment()) is turn
+
+
 @pytest.mark.parametrize("name", [*FIXED, LayoutName.PRUNED])
 def test_nothing_changes_in_place(name):
     thought = {"role": "assistant", "content": "x", "reasoning": "hm"}
@@ -147,6 +155,7 @@ def test_labels_are_parsed_again(text, label):
         ("stable:k=2", "stable takes no parameters: not 'k=2'"),
         ("zoned:size=2", "zoned takes k, step, change, align: not 'size=2'"),
         ("zoned:k=0", "k=0 is no positive number"),
+        ("zoned:k=4,k=5", "k is given twice"),
         ("zoned:k", "k= is no positive number"),
         ("zoned:change=drop", "rewrite or tombstone, not 'drop'"),
     ],

@@ -54,7 +54,7 @@ def test_nothing_else_is_packed(wheel):
     assert folders == {("duramen", part) for part in PARTS.values()}
 
 
-@pytest.mark.parametrize("suffix", [".jinja", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".css", ".jinja", ".js", ".jsonl"])
 def test_data_files_are_packed(wheel, suffix):
     assert [name for name in wheel.namelist() if name.endswith(suffix)]
 

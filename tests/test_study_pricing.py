@@ -1,5 +1,7 @@
 """What the price books are given of a call: content blocks, keys, breakpoints, and the sums."""
 
+import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -17,6 +19,7 @@ from duramen.experiments.study.study import Study
 from duramen.experiments.study.walk import Walk
 from duramen.experiments.trajectory import Call, Session
 from duramen.layout.errors import PriceError
+from duramen.layout.template import ChatTemplate
 from duramen.layout.zones import Zone
 
 SYSTEM = {"role": "system", "content": "You fix code. " * 30}
@@ -25,6 +28,12 @@ READ = {"id": "1", "type": "function", "function": {"name": "read_file", "argume
 ASKS = {"role": "assistant", "content": "I read.", "tool_calls": [READ, {**READ, "id": "2"}]}
 OUTPUTS = tuple({"role": "tool", "tool_call_id": i, "content": f"x = {i}\n" * 9} for i in "12")
 DONE = {"role": "assistant", "content": "Done."}
+MERGING = {  # templates that write a tool result into the turn before it, or drop it
+    "google-gemma-4-31B-it",
+    "llama-cpp-rwkv-world",
+    "microsoft-Phi-3.5-mini-instruct",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+}
 PRICES = Prices(Decimal(3), Decimal(15), Decimal("0.3"), Decimal("3.75"))
 AUTOMATIC = CacheRules("automatic", ttl_s=60.0)
 BREAKPOINTS = CacheRules("breakpoints", ttl_s=60.0, lookback_positions=20, write="write_5m")
@@ -76,6 +85,47 @@ def test_a_block_ends_with_the_same_key_in_the_next_call(model, label):
     assert second.end_keys[:2] == first.end_keys[:2]
     assert first.ends[-1] == first.num_tokens
     assert len({*first.end_keys, *second.end_keys}) == len(second.end_keys)
+
+
+def reading_agent() -> Session:
+    """Six calls; the paths differ, so that no block is like another."""
+    messages: list[dict] = [SYSTEM, USER]
+    calls = []
+    for number in range(6):
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"f{number}.py"})}
+        asked = [{"id": f"call{number:05d}", "type": "function", "function": function}]
+        reply = {"role": "assistant", "content": "I read.", "tool_calls": asked}
+        calls.append(Call(tuple(messages), reply))
+        output = {
+            "role": "tool",
+            "tool_call_id": f"call{number:05d}",
+            "content": f"x{number}\n" * 9,
+        }
+        messages += [reply, output]
+    return with_times([Session("s", tuple(calls))], Pace())[0]
+
+
+def test_blocks_are_messages_under_every_template(smollm2, template_sources, notice):
+    """`stable` keeps its blocks' keys whatever the template; `recorded` has as many blocks."""
+    model, session, num_rendered = load_model(smollm2, None), reading_agent(), 0
+    for name, source in template_sources.items():
+        other = replace(model, template=ChatTemplate(source))
+        counts = {}
+        for label in ("stable", "recorded"):
+            pricing, last_key = Pricing([], Layout.parse(label)), None
+            counts[label] = []
+            for step in Walk(other, Layout.parse(label))(session):
+                call = pricing._call(step, ids_of(step.prompt.token_ids))
+                encoded_again = any("encoded again" in note for note in step.prompt.notes)
+                if label == "stable" and not encoded_again:
+                    assert last_key is None or last_key in call.end_keys, name
+                last_key = call.end_keys[-1]
+                counts[label].append(len(call.ends))
+        num_rendered += bool(counts["stable"])
+        ascending = [2 + 2 * number for number in range(len(counts["stable"]))]
+        if name not in MERGING:
+            assert counts == {"stable": ascending, "recorded": ascending}, name
+    notice(f"price blocks: {num_rendered} templates rendered")
 
 
 def test_zoned_marks_the_ends_of_root_and_trunk(model):

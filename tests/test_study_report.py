@@ -4,6 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,7 +14,13 @@ from duramen.experiments.prices.rules import CacheRules
 from duramen.experiments.study.arms import Arm
 from duramen.experiments.study.break_even import Rates
 from duramen.experiments.study.compare import Spread, dollars, spread, uncached
-from duramen.experiments.study.curves import OWN_GPU, curves, rates_of, typical_task
+from duramen.experiments.study.curves import (
+    OWN_GPU,
+    curves,
+    measured_shares,
+    rates_of,
+    typical_task,
+)
 from duramen.experiments.study.report import MAX_LANES, Report
 from duramen.experiments.study.results import (
     AlignmentSums,
@@ -73,6 +80,8 @@ def test_a_spread_is_taken_session_by_session():
     assert tokens.quantile(0.5) == 1.25
     assert spread(ZONED, STABLE, dollars(MODEL)).ratios == [0.5, 2.0]
     assert spread(STABLE, result("none", []), uncached(0)).as_json()["median"] is None
+    fewer = msgspec.structs.replace(STABLE.sessions[0], num_calls=1)  # a call was refused
+    assert spread(result("x", [fewer]), STABLE, uncached(0)).ratios == []
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, 1), (0.25, 1.5), (0.5, 2), (0.75, 3), (1, 4)])
@@ -86,8 +95,36 @@ def test_the_typical_task_is_the_medians_of_zoned():
     assert (task.root, task.trunk, task.reply, task.k, task.num_calls) == (30, 40, 5, 3, 2)
     assert task.observation == 15  # a call adds 20 tokens under stable, 5 of them the reply
     assert task.change_rate == 1 / 6
+    assert (task.behind, task.artifact) == (0.5, 0.0)  # no prefix ended inside a trunk
     assert typical_task([STABLE]) is None
-    assert typical_task([result(ZONED.label, [summed("s", 9, 1, "1")])]) is None
+    assert typical_task([STABLE, result("zoned:k=4", [summed("s", 9, 1, "1")])]) is None
+
+
+def test_what_stands_behind_a_change_is_measured():
+    """Of 40 tokens behind the root of 30 the second call keeps 10."""
+    rows = [replace_row(row, token=40 if row.call else 0) for row in ZONED.calls]
+    task = typical_task([STABLE, msgspec.structs.replace(ZONED, calls=rows)])
+    assert task is not None
+    assert task.behind == 0.75
+
+
+def replace_row(row: CallRow, **changes: int) -> CallRow:
+    return msgspec.structs.replace(row, **changes)
+
+
+def test_growth_is_taken_inside_a_session():
+    """Rows come by time: those of sessions that ran beside each other alternate."""
+    beside = sorted(STABLE.calls, key=lambda row: row.call)
+    task = typical_task([msgspec.structs.replace(STABLE, calls=beside), ZONED])
+    assert task is not None
+    assert task.observation == 15
+
+
+def test_measured_shares_are_of_all_sessions():
+    zoned = msgspec.structs.replace(ZONED, usage={MODEL: {}})
+    shares = measured_shares([STABLE, zoned])
+    assert shares == {MODEL: 1.75 / 0.75, OWN_GPU: (389 - 161) / 140}
+    assert measured_shares([STABLE]) == {}
 
 
 def test_rates_are_those_of_the_cache_rules():
@@ -106,23 +143,27 @@ def test_rates_are_those_of_the_cache_rules():
         )
     ]
     million = 10**6
+    three = Decimal(3) / million
     assert rates_of(entries) == {
-        "automatic": Rates(Decimal(3) / million, Decimal("0.3") / million),
-        "writes": Rates(Decimal("3.75") / million, Decimal("0.3") / million),
-        "none": Rates(Decimal(3) / million, Decimal(3) / million),
-        OWN_GPU: Rates(Decimal(1), Decimal(0)),
+        "automatic": Rates(three, Decimal("0.3") / million, three),
+        "writes": Rates(Decimal("3.75") / million, Decimal("0.3") / million, three, marks=True),
+        "none": Rates(three, three, three),
+        OWN_GPU: Rates(Decimal(1), Decimal(0), Decimal(1)),
     }
 
 
 def test_curves_are_shares_of_stable():
     typical = typical_task([STABLE, ZONED])
     assert typical is not None
-    task = replace(typical, change_rate=0.0)
-    drawn = curves(task, {"even": Rates(Decimal(1), Decimal(1))})["prices"]["even"]
+    even = {"even": Rates(Decimal(1), Decimal(1), Decimal(1))}
+    drawn = curves(replace(typical, change_rate=0.0), even, {"even": 0.75})["prices"]["even"]
     for name, points in (("by_rate", 21), ("by_calls", 11), ("by_trunk", 8)):
         assert {len(line) for line in drawn[name].values()} == {points}
     assert drawn["by_calls"]["16"][0] == 1.0  # no turn has left: both send the same
     assert drawn["by_calls"]["1"][-1] < 0.2
+    assert drawn["measured"] == 0.75
+    free = {"free": Rates(Decimal(0), Decimal(0), Decimal(0))}
+    assert curves(typical, free, {})["prices"]["free"]["by_rate"]["1"][0] is None
 
 
 def report(results: list[LayoutResult]) -> Report:

@@ -21,10 +21,11 @@ from duramen.experiments.prices.book import Entry
 from duramen.experiments.prices.own_gpu import TimeModel, packaged_gpus
 from duramen.experiments.prices.read import load_book, packaged_book
 from duramen.experiments.study.arms import arms_of
-from duramen.experiments.study.curves import curves, rates_of, typical_task
+from duramen.experiments.study.curves import curves, measured_shares, rates_of, typical_task
 from duramen.experiments.study.page.page import render
 from duramen.experiments.study.parts import Parts, digest_of
 from duramen.experiments.study.report import Report
+from duramen.experiments.study.results import LayoutResult
 from duramen.experiments.study.schedule import Pace, with_times
 from duramen.experiments.study.study import Study
 from duramen.layout.errors import DuramenError, PriceError
@@ -110,7 +111,7 @@ def layouts(
     devices = packaged_gpus()
     choices = [[asdict(each) for each in arms], [e.key for e in entries], list(map(str, entries))]
     digest = digest_of(sessions, loaded, [*choices, str(devices)])
-    parts = Parts.open(make_folder(out) / "parts", digest)
+    parts = Parts.open(make_folder(out), digest)
     num_calls = sum(len(session.calls) for session in sessions)
     try:
         with study_progress(num_calls) as progress:
@@ -118,6 +119,8 @@ def layouts(
             results = study.run(chosen)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    if not any(result.num_calls for result in results):
+        raise DuramenError(f"no call could be laid out: {first_refusal(results)}")
     facts = {
         "engine": "cache model of vLLM 0.32",
         "model": tokenizer_dir.name,
@@ -126,17 +129,24 @@ def layouts(
         "devices": {name: device_json(device) for name, device in devices.items()},
     }
     task = typical_task(results)
+    drawn = curves(task, rates_of(entries), measured_shares(results)) if task else {}
     report = Report(
         facts,
         sessions,
         arms,
         results,
         {entry.name: {"date": entry.date, "caveat": entry.caveat or None} for entry in entries},
-        curves(task, rates_of(entries)) if task else {},
+        drawn,
         kv_bytes_per_token(read_json((model_dir or tokenizer_dir) / "config.json", required=False)),
     )
     write_all(report, out)
-    Console().print(as_table(results, arms, [entry.name for entry in entries][:2], out))
+    wide_console().print(as_table(results, arms, [entry.name for entry in entries][:2], out))
+
+
+def wide_console() -> Console:
+    """A pipe or a file has no width of its own: figures are not cut there."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 140))
 
 
 def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:
@@ -156,6 +166,10 @@ def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:
 def device_json(device: TimeModel) -> dict[str, Any]:
     figures = asdict(device)
     return {**figures, "usd_per_hour": str(device.usd_per_hour), "assumed": list(device.assumed)}
+
+
+def first_refusal(results: Sequence[LayoutResult]) -> str:
+    return next((reason for result in results for reason in result.num_refused), "there is none")
 
 
 def make_folder(out: Path) -> Path:
@@ -188,5 +202,5 @@ def write_all(report: Report, out: Path) -> None:
         report.write_parquet(out / "calls.parquet", out / "costs.parquet")
     except OSError as error:
         raise DuramenError(f"cannot write to {out}: {error.strerror}") from error
-    write_text(render(with_head(command, study)), out / "index.html")
     write_text(as_text(command, study), out / "study.json")
+    write_text(render(with_head(command, study)), out / "index.html")

@@ -19,9 +19,9 @@ def as_table(
     table = Table(title=f"first arm: {main}, infinite pool", title_justify="left")
     table.add_column("layout", no_wrap=True)
     for name in ("calls", "prompt tokens", "uncached", "unavoidable", "hit rate", "breaks"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for model in models:
-        table.add_column(f"USD {model}", justify="right")
+        table.add_column(f"USD {model}", justify="right", overflow="fold")
     for result in sorted(results, key=lambda each: each.arms[main].uncached_tokens):
         sums = result.arms[main]
         table.add_row(
@@ -37,7 +37,7 @@ def as_table(
     lines = [Text("* assumed: another prompt may get other replies")]
     for result in results:
         for reason, number in result.num_refused.items():
-            num_all = number + result.num_calls
+            num_all = result.num_calls + sum(result.num_refused.values())
             text = f"{result.label}: {number} of {num_all} calls refused: {reason}"
             lines.append(Text(text, "red"))
     return Group(table, *lines, Text(f"page: {out / 'index.html'}"))

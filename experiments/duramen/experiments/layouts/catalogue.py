@@ -108,6 +108,8 @@ class Layout:
             if key not in takes:
                 known_keys = ", ".join(takes) or "no parameters"
                 raise LayoutError(f"layout {name} takes {known_keys}: not {item!r}")
+            if key in values:
+                raise LayoutError(f"layout {name}: {key} is given twice")
             values[key] = _value(name, key, value)
         return cls(known, **values)  # type: ignore[arg-type]
 

@@ -40,7 +40,7 @@ def begin(layout: Layout, model: Model, session: Session) -> Conversation:
         case LayoutName.RECORDED:
             return Whole(model, session)
         case LayoutName.THINKING_KEPT:
-            return Whole(model.keeping_thinking(), session)
+            return Whole(model.keeping_thinking(), session, rewrite_of(layout))
         case LayoutName.ZONED:
             return Zoned(model, session, layout)
         case _:

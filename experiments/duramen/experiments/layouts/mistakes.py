@@ -1,4 +1,5 @@
-"""What clients do to their messages that breaks a prefix. Each makes a rewrite of whole calls.
+"""What clients do to their messages that breaks a prefix. Each makes a rewrite of whole calls, and
+gives a turn back as it is where there is nothing to do.
 
 Whatever is random is drawn from the session's id and the call's index: equal runs are equal.
 """
@@ -38,6 +39,8 @@ def counter(turn: Turn, moment: Moment) -> Turn:
 
 
 def shuffled_tools(turn: Turn, moment: Moment) -> Turn:
+    if len(turn.tools) < 2:
+        return turn
     tools = list(turn.tools)
     _random(moment).shuffle(tools)
     return replace(turn, tools=tools)
@@ -45,6 +48,8 @@ def shuffled_tools(turn: Turn, moment: Moment) -> Turn:
 
 def unsorted_json(turn: Turn, moment: Moment) -> Turn:
     """Keys of tool definitions and of tool arguments, at every depth."""
+    if not turn.tools and not any(message.get("tool_calls") for message in turn.messages):
+        return turn
     draw = _random(moment)
     tools = [_shuffled(tool, draw) for tool in turn.tools]
     messages = [_with_shuffled_arguments(message, draw) for message in turn.messages]
@@ -53,6 +58,8 @@ def unsorted_json(turn: Turn, moment: Moment) -> Turn:
 
 def thinking_stripped(turn: Turn, moment: Moment) -> Turn:
     """As the templates of reasoning models do: only turns after the last user message keep it."""
+    if not _thinks(turn):
+        return turn
     users = [i for i, message in enumerate(turn.messages) if message.get("role") == "user"]
     last_user = users[-1] if users else 0
     messages = [
@@ -62,9 +69,16 @@ def thinking_stripped(turn: Turn, moment: Moment) -> Turn:
     return replace(turn, messages=messages)
 
 
+def thinking_kept(turn: Turn, moment: Moment) -> Turn:
+    """The messages as they are: the template's options do it."""
+    return replace(turn) if _thinks(turn) else turn
+
+
 def pruned(num_kept: int) -> Rewrite:
     def rewrite(turn: Turn, moment: Moment) -> Turn:
         old = set(tool_outputs(turn.messages)[:-num_kept])
+        if not old:
+            return turn
         messages = [
             {**message, "content": PRUNED_TEXT} if i in old else message
             for i, message in enumerate(turn.messages)
@@ -135,6 +149,10 @@ def _without(message: Message, fields: Sequence[str]) -> Message:
     return {key: value for key, value in message.items() if key not in fields}
 
 
+def _thinks(turn: Turn) -> bool:
+    return any(message.get(name) for message in turn.messages for name in THINKING_FIELDS)
+
+
 def _random(moment: Moment) -> random.Random:
     return random.Random(f"{moment.session_id}/{moment.call}")
 
@@ -146,6 +164,7 @@ FIXED = {
     LayoutName.SHUFFLED_TOOLS: shuffled_tools,
     LayoutName.UNSORTED_JSON: unsorted_json,
     LayoutName.THINKING_STRIPPED: thinking_stripped,
+    LayoutName.THINKING_KEPT: thinking_kept,
 }
 
 

@@ -1,7 +1,7 @@
 """Each call rendered and encoded whole, after a client has done to its messages what it does."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from duramen.experiments.history import Turn
@@ -19,7 +19,9 @@ class Moment(NamedTuple):
     time_s: float
 
 
-Rewrite = Callable[[Turn, Moment], Turn]  # changes nothing in place
+UNCHANGED_NOTE = "nothing in this call that the layout changes: sent as recorded"
+
+Rewrite = Callable[[Turn, Moment], Turn]  # changes nothing in place; the same turn: nothing to do
 
 
 def as_it_is(turn: Turn, moment: Moment) -> Turn:
@@ -40,6 +42,8 @@ class Whole:
         transcript = self.model.transcript(sent.tools, time_s)
         prompt = transcript.start(self.model.template.prepared(sent.messages))
         self.num_deviating += transcript.num_deviating
+        if sent is turn and self.rewrite is not as_it_is:
+            return replace(prompt, notes=(*prompt.notes, UNCHANGED_NOTE))
         return prompt
 
     def sampled(self, token_ids: Sequence[int], message: Message) -> None:

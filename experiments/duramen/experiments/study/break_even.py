@@ -18,18 +18,25 @@ from duramen.layout.errors import LayoutError
 
 
 class Work(NamedTuple):
-    """Expected prompt tokens of a task by what they cost."""
+    """Expected prompt tokens of a task: computed and then cached, read from the cache, and computed
+    without being cached."""
 
     computed: float
     read: float
+    uncached: float = 0.0
 
 
 class Rates(NamedTuple):
-    """What a prompt token costs: computed (with a provider's write premium where there is one), and
-    read from the cache. Any currency; GPU seconds too."""
+    """What a prompt token costs: computed and cached (with a provider's write premium where there
+    is one), read from the cache, and computed without being cached. Any currency; GPU seconds too.
+
+    `marks`: the client marks what is cached, and leaves out turns that slide with every call.
+    """
 
     computed: Decimal
     read: Decimal
+    uncached: Decimal
+    marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Task:
     observation: float
     num_calls: int
     k: int
-    artifact: float  # tokens of one artifact, which `stable` appends when it changes
+    artifact: float = 0.0  # what `stable` appends beside the observation when one changes
     step: int = 1
     behind: float = 0.5
     change_rate: float = 0.0
@@ -61,8 +68,8 @@ class Task:
     def stable(self) -> Work:
         return _sum(self.stable_calls())
 
-    def zoned(self) -> Work:
-        return _sum(self.zoned_calls())
+    def zoned(self, marks: bool = False) -> Work:
+        return _sum(self.zoned_calls(marks))
 
     def stable_calls(self) -> Iterator[Work]:
         """The first call computes root and trunk; the reply before a call is in the cache."""
@@ -73,13 +80,17 @@ class Task:
             yield Work(new, sent + self.reply)
             sent += self.reply + new
 
-    def zoned_calls(self) -> Iterator[Work]:
+    def zoned_calls(self, marks: bool = False) -> Iterator[Work]:
+        """`marks`: see Rates; turns that leave several at once are cached all the same."""
         yield Work(self.root + self.trunk, 0.0)
         turn = self.reply + self.observation
         again = self.change_rate * self.behind * self.trunk
         kept = self.root + self.trunk - again
         for call in range(1, self.num_calls):
             leaf = (call - self._num_left(call)) * turn
+            if marks and self.step == 1:
+                yield Work(again, kept, leaf)
+                continue
             grows = self._num_left(call) == self._num_left(call - 1)
             computed = leaf
             if grows:  # unless the trunk moved
@@ -92,7 +103,8 @@ class Task:
 
 
 def cost(work: Work, rates: Rates) -> Decimal:
-    return rates.computed * Decimal(work.computed) + rates.read * Decimal(work.read)
+    computed, read, uncached = map(Decimal, work)
+    return rates.computed * computed + rates.read * read + rates.uncached * uncached
 
 
 def break_even_rate(task: Task, rates: Rates) -> float | None:
@@ -109,7 +121,7 @@ def break_even_rate(task: Task, rates: Rates) -> float | None:
 
 def zoned_saving(task: Task, rates: Rates) -> Decimal:
     """What zoned saves of a task's prompt cost; negative where it loses."""
-    return cost(task.stable(), rates) - cost(task.zoned(), rates)
+    return cost(task.stable(), rates) - cost(task.zoned(rates.marks), rates)
 
 
 def break_even_calls(task: Task, rates: Rates, limit: int = 1000) -> int | None:
@@ -117,7 +129,7 @@ def break_even_calls(task: Task, rates: Rates, limit: int = 1000) -> int | None:
     longest = replace(task, num_calls=limit)
     saved = Decimal(0)
     for number, (stable, zoned) in enumerate(
-        zip(longest.stable_calls(), longest.zoned_calls(), strict=True)
+        zip(longest.stable_calls(), longest.zoned_calls(rates.marks), strict=True)
     ):
         saved += cost(stable, rates) - cost(zoned, rates)
         if saved > 0:
@@ -126,8 +138,4 @@ def break_even_calls(task: Task, rates: Rates, limit: int = 1000) -> int | None:
 
 
 def _sum(calls: Iterator[Work]) -> Work:
-    computed = read = 0.0
-    for work in calls:
-        computed += work.computed
-        read += work.read
-    return Work(computed, read)
+    return Work(*map(sum, zip(*calls, strict=True)))

@@ -9,8 +9,9 @@ from duramen.experiments.study.results import LayoutResult, SessionSums
 
 @dataclass(frozen=True)
 class Spread:
-    """Ratios of a cost to the same session's cost under another layout. Sessions in which both cost
-    nothing, or that only one layout has, are left out. Quartiles are by linear interpolation."""
+    """Ratios of a cost to the same session's cost under another layout. Sessions of which a layout
+    has not the same calls, or that cost nothing under the other, are left out. Quartiles are by
+    linear interpolation."""
 
     ratios: Sequence[float]  # ascending
 
@@ -58,10 +59,10 @@ def dollars(model: str) -> Cost:
 
 def spread(result: LayoutResult, other: LayoutResult, cost: Cost) -> Spread:
     """The cost of each session of `result` as a share of its cost under `other`."""
-    theirs = {session.session_id: cost(session) for session in other.sessions}
+    theirs = {(session.session_id, session.num_calls): cost(session) for session in other.sessions}
     pairs = [
-        (cost(session), theirs[session.session_id])
+        (cost(session), theirs[session.session_id, session.num_calls])
         for session in result.sessions
-        if session.session_id in theirs
+        if (session.session_id, session.num_calls) in theirs
     ]
     return Spread(sorted(float(ours / their) for ours, their in pairs if their))

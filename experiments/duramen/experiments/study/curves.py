@@ -3,10 +3,11 @@
 A curve shows what zoned costs as a share of stable: below 1 zoned is cheaper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
-from statistics import median
+from itertools import pairwise
+from statistics import mean, median
 from typing import Any
 
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
@@ -19,7 +20,7 @@ from duramen.experiments.study.break_even import (
     cost,
     zoned_saving,
 )
-from duramen.experiments.study.results import LayoutResult
+from duramen.experiments.study.results import CallRow, LayoutResult
 
 RATES = [number / 20 for number in range(21)]
 NUM_CALLS = [5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240]
@@ -29,65 +30,112 @@ TRUNKS = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000]
 
 
 def typical_task(results: Sequence[LayoutResult]) -> Task | None:
-    """The medians over the sessions of the first `zoned` layout; None where there is none that
-    lifted an artifact."""
-    zoned = next((r for r in results if r.label.startswith(LayoutName.ZONED.value)), None)
-    if zoned is None or not any(row.trunk_tokens for row in zoned.calls):
+    """A task with the medians of the sessions in which the first `zoned` layout lifted something;
+    None where it lifted nothing. What changes is read again as an observation there, so `artifact`
+    is 0."""
+    zoned = _first(results, LayoutName.ZONED)
+    stable = _first(results, LayoutName.STABLE)
+    rows = _by_session(zoned) if zoned else {}
+    lifting = {name: each for name, each in rows.items() if each[-1].trunk_tokens}
+    if zoned is None or stable is None or not lifting:
         return None
-    grown = next((r for r in results if r.label == LayoutName.STABLE.value), None)
     layout = Layout.parse(zoned.label)
     assert layout.k is not None
     assert layout.step is not None
-    last = {row.session: row for row in zoned.calls}.values()
-    num_calls = sum(session.num_calls for session in zoned.sessions)
-    num_changes = sum(session.num_trunk_changes for session in zoned.sessions)
-    reply = median(row.output_tokens for row in zoned.calls)
-    trunk = median(row.trunk_tokens for row in last)
+    grown = [rows for name, rows in _by_session(stable).items() if name in lifting]
+    calls = [row for each in lifting.values() for row in each]
+    sums = [session for session in zoned.sessions if session.session_id in lifting]
+    reply = median(row.output_tokens for row in calls)
     return Task(
-        root=median(row.root_tokens for row in last),
-        trunk=trunk,
+        root=median(each[-1].root_tokens for each in lifting.values()),
+        trunk=median(each[-1].trunk_tokens for each in lifting.values()),
         reply=reply,
-        observation=max(_growth(grown or zoned) - reply, 0.0),
-        num_calls=max(2, round(median(session.num_calls for session in zoned.sessions))),
+        observation=max(_growth(grown) - reply, 0.0),
+        num_calls=max(2, round(median(len(each) for each in lifting.values()))),
         k=layout.k,
         step=layout.step,
-        artifact=trunk / 4,
-        change_rate=num_changes / num_calls,
+        behind=_behind(lifting.values()),
+        change_rate=sum(each.num_trunk_changes for each in sums) / len(calls),
     )
 
 
-def _growth(result: LayoutResult) -> float:
+def measured_shares(results: Sequence[LayoutResult]) -> dict[str, float]:
+    """What the first `zoned` layout was billed for the studied sessions as a share of `stable`, by
+    provider/model, and in computed tokens under OWN_GPU."""
+    zoned, stable = _first(results, LayoutName.ZONED), _first(results, LayoutName.STABLE)
+    if zoned is None or stable is None:
+        return {}
+    shares = {
+        model: float(zoned.usd(model) / stable.usd(model))
+        for model in zoned.usage
+        if stable.usd(model)
+    }
+    ours, theirs = (next(iter(result.arms.values())).uncached_tokens for result in (zoned, stable))
+    return {**shares, OWN_GPU: ours / theirs} if theirs else shares
+
+
+def _first(results: Sequence[LayoutResult], name: LayoutName) -> LayoutResult | None:
+    return next((r for r in results if Layout.parse(r.label).name is name), None)
+
+
+def _by_session(result: LayoutResult) -> dict[str, list[CallRow]]:
+    found: dict[str, list[CallRow]] = {}
+    for row in result.calls:
+        found.setdefault(result.sessions[row.session].session_id, []).append(row)
+    return found
+
+
+def _growth(sessions: Iterable[Sequence[CallRow]]) -> float:
     """Median tokens that a call adds to its session's prompt."""
-    growths = [
-        after.prompt_tokens - before.prompt_tokens
-        for before, after in zip(result.calls, result.calls[1:], strict=False)
-        if before.session == after.session
-    ]
+    pairs = (pair for rows in sessions for pair in pairwise(rows))
+    growths = [after.prompt_tokens - before.prompt_tokens for before, after in pairs]
     return median(growths) if growths else 0.0
 
 
-def curves(task: Task, prices: Mapping[str, Rates]) -> dict[str, Any]:
-    """Costs by change rate, and break-even points, for each price."""
+def _behind(sessions: Iterable[Sequence[CallRow]]) -> float:
+    """Mean share of the trunk that stood behind a change; 1/2 where none was seen."""
+    shares = []
+    for rows in sessions:
+        for before, after in pairwise(rows):
+            kept = after.token - before.root_tokens
+            if before.trunk_tokens and 0 <= kept < before.trunk_tokens:
+                shares.append(1 - kept / before.trunk_tokens)
+    return mean(shares) if shares else 0.5
+
+
+def curves(
+    task: Task, prices: Mapping[str, Rates], measured: Mapping[str, float]
+) -> dict[str, Any]:
+    """Costs by change rate, by length and by trunk, and break-even points, for each price, beside
+    the `measured` share."""
     return {
         "task": asdict(task),
         "change_rates": RATES,
         "num_calls": NUM_CALLS,
         "ks": TURNS,
         "trunks": TRUNKS,
-        "prices": {name: _curves_of(task, rates) for name, rates in prices.items()},
+        "prices": {
+            name: {**_curves_of(task, rates), "measured": measured.get(name)}
+            for name, rates in prices.items()
+        },
     }
 
 
 def rates_of(entries: Sequence[Entry]) -> dict[str, Rates]:
-    """What computed and read prompt tokens cost, USD each, by provider/model; and on a GPU of
-    one's own, in tokens computed, where reading costs next to nothing."""
+    """USD per prompt token by provider/model; and on a GPU of one's own, in tokens computed, where
+    reading costs next to nothing."""
     rates = {}
     for entry in entries:
         prices = entry.tariff.prices
         write = entry.rules.write and getattr(prices, entry.rules.write)
         read = prices.input if prices.cached_read is None else prices.cached_read
-        rates[entry.name] = Rates((write or prices.input) / 10**6, read / 10**6)
-    return {**rates, OWN_GPU: Rates(Decimal(1), Decimal(0))}
+        rates[entry.name] = Rates(
+            (write or prices.input) / 10**6,
+            read / 10**6,
+            prices.input / 10**6,
+            marks=entry.rules.kind == "breakpoints",
+        )
+    return {**rates, OWN_GPU: Rates(Decimal(1), Decimal(0), Decimal(1))}
 
 
 def _curves_of(task: Task, rates: Rates) -> dict[str, Any]:
@@ -101,8 +149,7 @@ def _curves_of(task: Task, rates: Rates) -> dict[str, Any]:
             for k in TURNS
         },
         "by_trunk": {
-            str(k): [_share(replace(task, k=k, trunk=t, artifact=t / 4), rates) for t in TRUNKS]
-            for k in TURNS
+            str(k): [_share(replace(task, k=k, trunk=t), rates) for t in TRUNKS] for k in TURNS
         },
         "break_even_rate": break_even_rate(task, rates),
         "zoned_wins_at_rate_0": saving_at_none > 0,
@@ -110,5 +157,7 @@ def _curves_of(task: Task, rates: Rates) -> dict[str, Any]:
     }
 
 
-def _share(task: Task, rates: Rates) -> float:
-    return float(cost(task.zoned(), rates) / cost(task.stable(), rates))
+def _share(task: Task, rates: Rates) -> float | None:
+    """None where the growing prompt costs nothing."""
+    stable = cost(task.stable(), rates)
+    return float(cost(task.zoned(rates.marks), rates) / stable) if stable else None

@@ -21,6 +21,8 @@ from duramen.experiments.study.results import LayoutResult
 from duramen.experiments.trajectory import Session
 from duramen.layout.errors import DuramenError
 
+PREFIX = ".duramen-parts-"
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -30,11 +32,11 @@ class Parts:
 
     @classmethod
     def open(cls, folder: Path, digest: str) -> "Parts":
-        """The parts of what `digest` identifies; those of anything else are removed."""
-        for other in folder.glob("*"):
-            if other.name != digest and other.is_dir():
+        """The parts of what `digest` identifies; those of earlier choices are removed."""
+        for other in folder.glob(f"{PREFIX}*"):
+            if other.name != PREFIX + digest and other.is_dir():
                 rmtree(other, ignore_errors=True)
-        return cls(folder / digest)
+        return cls(folder / (PREFIX + digest))
 
     def load(self, layout: Layout) -> LayoutResult | None:
         path = self._path(layout)

@@ -2,7 +2,10 @@
 
 The tokens are those of the study's own tokenizer, whichever the provider's: prices of layouts can
 be compared with each other, and are no quote. The client sets cache breakpoints as agents commonly
-do; under `zoned` it marks the ends of root and trunk, because the turns behind them slide.
+do; under `zoned` it marks the ends of root and trunk, because the turns behind them slide, and the
+prompt's end too where they leave several at once. A message counts as one position for a provider's
+look-back, tool results in a row as one; thinking, text and tool uses of one message are not told
+apart.
 """
 
 import re
@@ -17,9 +20,13 @@ from duramen.experiments.prices.call import KEY_TOKENS, PricedCall, Usage
 from duramen.experiments.prices.provider_cache import ProviderCache
 from duramen.experiments.study.keys import Ids, KeyChain
 from duramen.experiments.study.walk import Step
-from duramen.layout.zones import Prompt, Zone
+from duramen.layout.blocks import common_prefix
+from duramen.layout.zones import Prompt, Span, Zone
 
-MESSAGE = re.compile(r"message \d+ \((\w+)\)")  # a span that opens a message
+# how spans name what they belong to: "message 3 (tool)", "message 3 end", "message 3 (user) part 1"
+MESSAGE = re.compile(
+    r"message (?P<number>\d+)(?: \((?P<role>\w+)\))?(?: text)?(?: end)?(?: part (?P<part>\d+))?"
+)
 REPLY = "generation prompt"
 
 
@@ -73,7 +80,9 @@ class Pricing:
         if self.layout.name is not LayoutName.ZONED:
             return None
         last = {block.zone: number for number, block in enumerate(blocks)}
-        return sorted(number for zone, number in last.items() if zone is not Zone.LEAF)
+        if self.layout.step == 1:
+            last.pop(Zone.LEAF, None)
+        return sorted(last.values())
 
 
 @dataclass(frozen=True)
@@ -85,18 +94,56 @@ class Block:
 
 
 def content_blocks(prompt: Prompt) -> Iterator[Block]:
-    """The last one ends with the prompt, the opening of the reply included."""
-    end, zone, role = prompt.spans[0].end, prompt.spans[0].zone, ""
+    """One per message, however the template frames it; the last one ends with the prompt, the
+    opening of the reply included. What belongs to no message stays with the one before it."""
+    opening = prompt.token_ids[_end_of_content(prompt) :]
+    current, zone, begin = _owner(prompt.spans[0]), prompt.spans[0].zone, 0
     for span in prompt.spans[1:]:
-        opened = MESSAGE.fullmatch(span.source)
-        opens_reply = span.source == REPLY and span.end < len(prompt.token_ids)
-        if opened or opens_reply:
-            new_role = opened[1] if opened else "assistant"
-            if not (role == new_role == "tool"):
-                yield Block(end, zone)
-            zone, role = span.zone, new_role
-        end = span.end
-    yield Block(end, zone)
+        owner = _owner(span)
+        if owner is None or (span.end == len(prompt.token_ids) and owner.message is None):
+            continue
+        if current is not None and not owner.goes_on(current):
+            end = span.start
+            if owner.role == "assistant" and owner.message is not None:
+                end = _before_opening(prompt.token_ids, begin, end, opening)
+            yield Block(end, zone)
+            zone, begin = span.zone, end
+        current = owner
+    yield Block(len(prompt.token_ids), zone)
+
+
+def _before_opening(ids: Sequence[int], begin: int, end: int, opening: Sequence[int]) -> int:
+    """Where a reply's frame begins, if it is counted with the block [begin, end) before it: at the
+    last place that looks most like the `opening` of the prompt's own reply, at least half of it."""
+    best, num_best = end, (len(opening) - 1) // 2
+    for start in range(end - 1, max(end - 4 * len(opening), begin), -1):
+        num_same = common_prefix(ids[start:end], opening)
+        if num_same > num_best:
+            best, num_best = start, num_same
+    return best
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """What a span belongs to: a message (None: the reply that is being opened) and, of messages
+    that were merged into one, its part; the role where the span names it."""
+
+    message: str | None
+    part: str | None = None
+    role: str | None = None
+
+    def goes_on(self, before: "_Owner") -> bool:
+        if before.message is None:
+            return self.role in ("assistant", None)
+        is_same = (self.message, self.part) == (before.message, before.part)
+        return is_same or self.role == before.role == "tool"
+
+
+def _owner(span: Span) -> _Owner | None:
+    if span.source == REPLY:
+        return _Owner(None, role="assistant")
+    found = MESSAGE.match(span.source)
+    return _Owner(found["number"], found["part"], found["role"]) if found else None
 
 
 def _end_of_content(prompt: Prompt) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ class Report:
 
     def write_parquet(self, calls: Path, costs: Path) -> None:
         """`calls`: one row per layout and call, cached tokens in a column per arm. `costs`: one row
-        per layout, session and provider/model."""
+        per layout, session and provider/model, as a number and as exact decimal text."""
         pq.write_table(self._calls_table(), calls, compression="zstd")
         pq.write_table(self._costs_table(), costs, compression="zstd")
 
@@ -160,7 +159,8 @@ class Report:
                 ("layout", pa.string()),
                 ("session_id", pa.string()),
                 ("model", pa.string()),
-                ("usd", pa.decimal128(38, 18)),
+                ("usd", pa.float64()),
+                ("usd_exact", pa.string()),
             ]
         )
         rows = [
@@ -168,7 +168,8 @@ class Report:
                 "layout": result.label,
                 "session_id": session.session_id,
                 "model": model,
-                "usd": Decimal(usd),
+                "usd": float(usd),
+                "usd_exact": usd,
             }
             for result in self.results
             for session in result.sessions
