@@ -334,7 +334,7 @@ def test_what_is_assumed_is_marked(study: Study) -> None:
         assert zoned
         assert [name for name in names if name.endswith(" assumed")] == zoned
     assert "Assumed: compute efficiency" in page.text("money")
-    assert "assumed: " in page.text("break-even")
+    assert "stands behind a change" in page.text("break-even")
 
 
 def test_equal_studies_have_equal_bytes(study: Study, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def content_blocks(prompt: Prompt) -> Iterator[Block]:
             continue
         if current is not None and not owner.goes_on(current):
             end = span.start
-            if owner.role == "assistant" and owner.message is not None:
+            if span.source.endswith("text"):  # it has no frame of its own
                 end = _before_opening(prompt.token_ids, begin, end, opening)
             yield Block(end, zone)
             zone, begin = span.zone, end

@@ -101,16 +101,12 @@ def task_text(task: Json) -> str:
         )
         if (known := number(task.get(name))) is not None
     ]
-    rate, behind, artifact = (
-        number(task.get(name)) for name in ("change_rate", "behind", "artifact")
-    )
+    rate, behind = number(task.get("change_rate")), number(task.get("behind"))
     if rate is not None:
         parts.append(f"an artifact changes in {figures.share(rate)} of the calls")
-    parts += _turns(task)
-    guesses = [] if artifact is None else [f"{figures.count(artifact)} tokens of each artifact"]
     if behind is not None:
-        guesses.append(f"{figures.share(behind)} of the trunk stands behind a change")
-    return "; ".join(parts + ([f"assumed: {', '.join(guesses)}"] if guesses else []))
+        parts.append(f"{figures.share(behind)} of the trunk stands behind a change")
+    return "; ".join([*parts, *_turns(task)])
 
 
 def _turns(task: Json) -> list[str]:
@@ -122,7 +118,8 @@ def _turns(task: Json) -> list[str]:
 
 
 def finding(task: Json, price: Json) -> str:
-    """The break-even points in a sentence each; nothing where the study says nothing."""
+    """The break-even points and what was measured, in a sentence each; nothing where the study
+    says nothing."""
     said = []
     length = number(task.get("num_calls"))
     here = "Here" if length is None else f"With {figures.count(length)} calls"
@@ -144,6 +141,10 @@ def finding(task: Json, price: Json) -> str:
             if calls is None
             else f"The shortest task for which zoned{kept} is cheaper has "
             f"{figures.count(calls)} calls."
+        )
+    if (measured := number(price.get("measured"))) is not None:
+        said.append(
+            f"In this study's own sessions zoned came to {figures.ratio(measured)} of stable."
         )
     return " ".join(said)
 
