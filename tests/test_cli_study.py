@@ -101,6 +101,29 @@ def test_mistakes_are_one_line(
     assert "\n" not in error
 
 
+def test_files_that_are_no_recordings_are_skipped_if_asked_for(
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "weka.json").write_text(json.dumps(WEKA), "utf-8")
+    (folder / "broken.jsonl").write_bytes(demo_paths()[0].read_bytes()[:-200])
+    (folder / "good.jsonl").write_bytes(demo_paths()[0].read_bytes())
+    arguments = [folder, "--layout", "stable", "--unit", "16", "--model", smollm2]
+    assert run(monkeypatch, [*arguments, "--out", tmp_path]) == 2
+    assert run(monkeypatch, [*arguments, "--out", tmp_path, "--skip-unreadable"]) == 0
+    study = json.loads((tmp_path / "study.json").read_text("utf-8"))
+    assert [Path(reason.partition(":")[0]).name for reason in study["skipped_files"]] == [
+        "broken.jsonl",
+        "weka.json",
+    ]
+    assert study["layouts"]["stable"]["num_calls"] == 10  # nothing of the broken file's
+    assert capsys.readouterr().err.count("duramen: skipped: ") == 2
+
+
 def test_what_is_beside_the_page_stays(
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

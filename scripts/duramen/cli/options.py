@@ -9,6 +9,11 @@ JsonFile = Annotated[
     typer.Option("--json", metavar="FILE", help="Write JSON to FILE instead, - for stdout."),
 ]
 
+SkipUnreadable = Annotated[
+    bool,
+    typer.Option("--skip-unreadable", help="Leave out files that are no recordings, and say so."),
+]
+
 
 MAX_SIZE = 10**9  # of tokens or blocks: more is as good as inf
 

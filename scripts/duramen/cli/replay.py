@@ -1,6 +1,7 @@
 """`duramen replay`: recorded trajectories under prompt layouts, live or in the cache model."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from duramen.cli.options import JsonFile, parse_size
+from duramen.cli.options import JsonFile, SkipUnreadable, parse_size
 from duramen.cli.output import check_json_file
 from duramen.cli.replay_run import Choices, EngineKind, carry_out
 from duramen.experiments.arrival import check_time_scale
@@ -118,6 +119,7 @@ def replay(
         int, typer.Option(min=1, metavar="N", help="Runs of each layout, in turn with the others.")
     ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
+    skip_unreadable: SkipUnreadable = False,
     json_file: JsonFile = None,
 ) -> None:
     """Replay recorded trajectories under prompt layouts and account for every prompt token.
@@ -152,7 +154,7 @@ def replay(
         check_time_scale(1.0 if time_scale is None else time_scale)
     else:
         refuse({"--time-scale": time_scale is not None}, "needs --arrival recorded")
-    sessions = load_sessions(paths or [], demo, limit)
+    sessions = load_sessions(paths or [], demo, limit, say_skipped if skip_unreadable else None)
     model_dir, tokenizer_dir = find_folders(model, tokenizer, upstream)
     opening = Opening(
         tokenizer_dir=tokenizer_dir,
@@ -188,11 +190,18 @@ def refuse(options: dict[str, bool], reason: str) -> None:
             raise typer.BadParameter(f"{name} {reason}")
 
 
-def load_sessions(paths: Sequence[Path], demo: bool, limit: int | None) -> list[Session]:
-    """The first `limit` sessions that have calls. Raises DuramenError if there are none."""
+def say_skipped(reason: str) -> None:
+    print(f"duramen: skipped: {reason}", file=sys.stderr)
+
+
+def load_sessions(
+    paths: Sequence[Path], demo: bool, limit: int | None, skipped: Callable[[str], None] | None
+) -> list[Session]:
+    """The first `limit` sessions that have calls. `skipped`: see read_sessions. Raises DuramenError
+    if there are none."""
     if not paths and not demo:
         raise DuramenError("name recorded trajectories to replay, or take the package's: --demo")
-    read = read_sessions([*paths, *(demo_paths() if demo else [])])
+    read = read_sessions([*paths, *(demo_paths() if demo else [])], skipped)
     sessions = list(islice((session for session in read if session.calls), limit))
     if not sessions:
         raise DuramenError("these recordings hold no call to a model")

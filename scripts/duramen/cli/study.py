@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from duramen.cli.main import INTERRUPTED
-from duramen.cli.options import parse_size
+from duramen.cli.options import SkipUnreadable, parse_size
 from duramen.cli.output import as_text, with_head, write_text
-from duramen.cli.replay import find_folders, load_sessions
+from duramen.cli.replay import find_folders, load_sessions, say_skipped
 from duramen.cli.study_table import as_table
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
 from duramen.experiments.opening import load_model
@@ -93,6 +93,7 @@ def layouts(
         float, typer.Option("--gap", metavar="S", help="Seconds between calls without a time.")
     ] = 10.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
+    skip_unreadable: SkipUnreadable = False,
 ) -> None:
     """Lay recorded trajectories out in every way and say what each costs.
 
@@ -105,7 +106,14 @@ def layouts(
     arms = arms_of(
         list(dict.fromkeys(unit)), list(map(parse_size, kv_tokens)), draft=True, radix=True
     )
-    sessions = with_times(load_sessions(paths or [], demo, limit), Pace(concurrency, gap_s))
+    skipped: list[str] = []
+
+    def skip(reason: str) -> None:
+        say_skipped(reason)
+        skipped.append(reason)
+
+    read = load_sessions(paths or [], demo, limit, skip if skip_unreadable else None)
+    sessions = with_times(read, Pace(concurrency, gap_s))
     model_dir, tokenizer_dir = find_folders(model, tokenizer, None)
     loaded = load_model(tokenizer_dir, chat_template)
     devices = packaged_gpus()
@@ -126,6 +134,7 @@ def layouts(
         "model": tokenizer_dir.name,
         "unit_tokens": arms[0].unit,
         "device": None,
+        "skipped_files": skipped,
         "devices": {name: device_json(device) for name, device in devices.items()},
     }
     task = typical_task(results)

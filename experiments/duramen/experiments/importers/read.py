@@ -31,33 +31,40 @@ KNOWN_FORMS = (
 )
 
 
-def read_sessions(paths: Iterable[Path]) -> Iterator[Session]:
+def read_sessions(
+    paths: Iterable[Path], skipped: Callable[[str], None] | None = None
+) -> Iterator[Session]:
     """Yield the sessions of all files, in order; a directory stands for the files below it that end
     in .json, .jsonl, .ndjson or .traj, by name.
 
     Session ids are unique over all of them: one that was seen before gets its file's name in front.
     Raises TrajectoryError, at the file that is broken or of no known form; what was read before it
-    has been yielded by then.
+    has been yielded by then. With `skipped` such a file is left out whole, and it gets the reason.
     """
     session_ids: set[str] = set()
     for path in files_of(paths, SUFFIXES):
         try:
-            for session in read_file(path):
+            sessions = read_file(path)
+            for session in sessions if skipped is None else list(sessions):
                 session_id = _unique(session.session_id, path, session_ids)
                 session_ids.add(session_id)
                 yield replace(session, session_id=session_id)
-        except RecursionError as error:
-            raise TrajectoryError(f"{path}: a value is nested too deeply") from error
+        except TrajectoryError as error:
+            if skipped is None:
+                raise
+            skipped(str(error))
 
 
 def read_file(path: Path) -> Iterator[Session]:
     """The sessions of one file. Raises TrajectoryError like read_sessions."""
     if is_replay_csv(path):
         raise _bears_no_text(str(path), Form.TRACELAB)
-    documents = read_documents(path)
-    first = next(documents)
-    reader = _reader_of(first)
-    yield from reader(chain([first], documents), path.stem)
+    try:
+        documents = read_documents(path)
+        first = next(documents)
+        yield from _reader_of(first)(chain([first], documents), path.stem)
+    except RecursionError as error:
+        raise TrajectoryError(f"{path}: a value is nested too deeply") from error
 
 
 def _reader_of(document: Document) -> Reader:
