@@ -169,11 +169,11 @@ def test_a_study_that_was_cut_short_goes_on(model, tmp_path):
     def progress(layout: Layout, num_done: int) -> None:
         measured.append(f"{layout.label} {num_done}")
 
-    again = Study(sessions, model, ARMS, parts=parts, progress=progress)
-    assert again.run([STABLE])[0] == whole
+    again = Study(sessions, model, ARMS, parts=parts)
+    assert again.run([STABLE], progress)[0] == whole
     assert measured == ["stable 2"]  # all at once: it was there
     file.write_bytes(file.read_bytes()[:-9])  # as a killed process without a rename would leave it
-    assert again.run([STABLE])[0] == whole
+    assert again.run([STABLE], progress)[0] == whole
     assert measured == ["stable 2", "stable 1", "stable 2"]
     Parts.open(tmp_path, "another digest")
     assert not file.exists()

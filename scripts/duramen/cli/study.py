@@ -121,14 +121,12 @@ def layouts(
     digest = digest_of(sessions, loaded, [*choices, str(devices)])
     parts = Parts.open(make_folder(out), digest)
     num_calls = sum(len(session.calls) for session in sessions)
+    study = Study(sessions, loaded, arms, devices, entries, parts)
     try:
         with study_progress(num_calls) as progress:
-            study = Study(sessions, loaded, arms, devices, entries, parts, progress)
-            results = study.run(chosen)
+            results = study.run(chosen, progress)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    if not any(result.num_calls for result in results):
-        raise DuramenError(f"no call could be laid out: {first_refusal(results)}")
     facts = {
         "engine": "cache model of vLLM 0.32",
         "model": tokenizer_dir.name,
@@ -137,19 +135,22 @@ def layouts(
         "skipped_files": skipped,
         "devices": {name: device_json(device) for name, device in devices.items()},
     }
-    task = typical_task(results)
-    drawn = curves(task, rates_of(entries), measured_shares(results)) if task else {}
-    report = Report(
-        facts,
-        sessions,
-        arms,
-        results,
-        {entry.name: {"date": entry.date, "caveat": entry.caveat or None} for entry in entries},
-        drawn,
-        kv_bytes_per_token(read_json((model_dir or tokenizer_dir) / "config.json", required=False)),
-    )
-    write_all(report, out)
+    config = read_json((model_dir or tokenizer_dir) / "config.json", required=False)
+    write_all(report_of(study, results, facts, kv_bytes_per_token(config)), out)
     wide_console().print(as_table(results, arms, [entry.name for entry in entries][:2], out))
+
+
+def report_of(
+    study: Study, results: Sequence[LayoutResult], facts: dict[str, Any], kv_bytes: int | None
+) -> Report:
+    """Raises DuramenError where no layout has a call."""
+    if not any(result.num_calls for result in results):
+        reasons = (reason for result in results for reason in result.num_refused)
+        raise DuramenError(f"no call could be laid out: {next(reasons, 'there is none')}")
+    prices = {e.name: {"date": e.date, "caveat": e.caveat or None} for e in study.entries}
+    task = typical_task(results)
+    drawn = curves(task, rates_of(study.entries), measured_shares(results)) if task else {}
+    return Report(facts, study.sessions, study.arms, results, prices, drawn, kv_bytes)
 
 
 def wide_console() -> Console:
@@ -175,10 +176,6 @@ def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:
 def device_json(device: TimeModel) -> dict[str, Any]:
     figures = asdict(device)
     return {**figures, "usd_per_hour": str(device.usd_per_hour), "assumed": list(device.assumed)}
-
-
-def first_refusal(results: Sequence[LayoutResult]) -> str:
-    return next((reason for result in results for reason in result.num_refused), "there is none")
 
 
 def make_folder(out: Path) -> Path:

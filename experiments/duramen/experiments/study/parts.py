@@ -3,6 +3,7 @@
 A part belongs to one layout and to everything that its figures depend on, by a digest of them.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -48,7 +49,7 @@ class Parts:
     def save(self, layout: Layout, result: LayoutResult) -> None:
         """Whole or not at all. Raises DuramenError where it cannot be written."""
         path = self._path(layout)
-        part = path.with_suffix(".tmp")
+        part = path.with_suffix(f".{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(msgspec.json.encode(result))

@@ -1,5 +1,6 @@
 """A study's results as JSON (the contract of the page, too) and as Parquet."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,9 +126,12 @@ class Report:
 
     def write_parquet(self, calls: Path, costs: Path) -> None:
         """`calls`: one row per layout and call, cached tokens in a column per arm. `costs`: one row
-        per layout, session and provider/model, as a number and as exact decimal text."""
-        pq.write_table(self._calls_table(), calls, compression="zstd")
-        pq.write_table(self._costs_table(), costs, compression="zstd")
+        per layout, session and provider/model, as a number and as exact decimal text. Each file is
+        written whole or not at all."""
+        for table, file in ((self._calls_table(), calls), (self._costs_table(), costs)):
+            part = file.with_name(f".{file.name}.{os.getpid()}")
+            pq.write_table(table, part, compression="zstd")
+            part.replace(file)
 
     def _calls_table(self) -> pa.Table:
         rows = [

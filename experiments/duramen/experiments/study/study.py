@@ -30,24 +30,25 @@ class Study:
     devices: Mapping[str, TimeModel] = field(default_factory=dict)
     entries: Sequence[Entry] = ()
     parts: Parts | None = None
-    progress: Progress = lambda layout, num_done: None
 
-    def run(self, layouts: Sequence[Layout]) -> list[LayoutResult]:
-        return [self._kept(layout) or self._measured(layout) for layout in layouts]
+    def run(
+        self, layouts: Sequence[Layout], progress: Progress = lambda layout, num_done: None
+    ) -> list[LayoutResult]:
+        return [self._kept(each, progress) or self._measured(each, progress) for each in layouts]
 
-    def _kept(self, layout: Layout) -> LayoutResult | None:
+    def _kept(self, layout: Layout, progress: Progress) -> LayoutResult | None:
         result = self.parts.load(layout) if self.parts else None
         if result is not None:
-            self.progress(layout, result.num_calls)
+            progress(layout, result.num_calls)
         return result
 
-    def _measured(self, layout: Layout) -> LayoutResult:
+    def _measured(self, layout: Layout, progress: Progress) -> LayoutResult:
         walk = Walk(self.model, layout)
         pricing = Pricing(self.entries, layout)
         measurement = Measurement(self.arms, self.devices, pricing)
         for number, step in enumerate(in_time_order(self.sessions, walk)):
             measurement.take(step)
-            self.progress(layout, number + 1)
+            progress(layout, number + 1)
         result = measurement.result(walk)
         if self.parts is not None:
             self.parts.save(layout, result)
