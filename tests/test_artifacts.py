@@ -1,4 +1,4 @@
-"""What counts as a read or a write, what a write makes stale, and the working set that follows."""
+"""The working set that follows from reads and writes, and how it is framed."""
 
 import json
 
@@ -7,14 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.experiments.history import Turn
-from duramen.experiments.layouts.actions import Read, Write, tool_action
-from duramen.experiments.layouts.artifacts import Version, WorkingSet, action_of
+from duramen.experiments.layouts.artifacts import Version, WorkingSet
 from duramen.experiments.layouts.catalogue import Change
 from duramen.experiments.layouts.frames import artifact_message, pointer, shown_name, tombstone
 from duramen.experiments.layouts.mistakes import PRUNED_TEXT, pruned
 from duramen.experiments.layouts.observations import Use, tool_outputs, uses, written_command
-from duramen.experiments.layouts.places import may_touch, place
-from duramen.experiments.layouts.shell import shell_action
 from duramen.experiments.layouts.whole import Moment
 
 
@@ -33,192 +30,6 @@ def answer(text: str, call_id: str = "c"):
 
 def said(role: str, text: str):
     return {"role": role, "content": text}
-
-
-def kind(action) -> str:
-    if action is None:
-        return "neither"
-    if isinstance(action, Write):
-        return "writes all" if action.places is None else "writes"
-    return "reads" if action.places is None or action.places else "reads nothing"
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("read_file", {"path": "a.py"}, "reads"),
-        ("getUserDetails", {"user_id": "u"}, "reads"),
-        ("mcp__github__list_issues", {}, "reads"),
-        ("file_system.read", {"path": "a"}, "reads"),
-        ("search_direct_flight", {"origin": "A", "destination": "B"}, "reads"),
-        ("calculate", {"expression": "1+1"}, "neither"),
-        ("think", {"thought": "get it"}, "neither"),
-        ("run_tests", {"path": "tests"}, "neither"),
-        ("edit_file", {"path": "a.py", "new_text": "x"}, "writes"),
-        ("book_reservation", {"user_id": "u"}, "writes all"),
-        ("get_booking", {"id": 3}, "reads"),
-        ("set_status", {"id": 3}, "writes all"),
-        ("find_and_replace", {"file": "a.py"}, "writes"),
-        ("apply_patch", {"patch": "..."}, "writes all"),
-        ("str_replace_editor", {"command": "view", "path": "/w/a.py"}, "reads"),
-        ("str_replace_editor", {"command": "create", "path": "/w/a.py"}, "writes"),
-        ("str_replace_editor", {"command": "undo_edit", "path": "/w/a.py"}, "writes"),
-        ("http", {"method": "GET", "url": "http://h/x"}, "reads"),
-        ("http", {"method": "POST", "url": "http://h/x"}, "writes"),
-        ("query", {"sql": "SELECT a FROM t"}, "reads"),
-        ("query", {"sql": "WITH x AS (DELETE FROM t) SELECT 1"}, "writes all"),
-        ("search", {"query": "how to delete a branch"}, "reads"),
-        ("read_file", {"path": "$HOME/x"}, "reads"),
-        ("", {}, "neither"),
-        ("execute_bash", {"command": "ls -l /w"}, "reads"),
-        ("bash", {"command": "ls"}, "reads"),
-        ("bash", {"command": "python x.py"}, "neither"),
-        ("bash", {"command": ""}, "neither"),
-        ("bash", {"command": None}, "neither"),
-    ],
-)
-def test_what_a_tool_does(name, arguments, expected):
-    assert kind(action_of(Use(0, 1, name, arguments), "fine")) == expected
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("cat a.py", "reads"),
-        ("cat src/a.py | head -n 20", "reads"),
-        ("cd /w && grep -n foo src | wc -l", "reads"),
-        ("cd /w && python x.py", "neither"),
-        ("cat a.py && python x.py", "neither"),
-        ("cat a.py; rm b.py", "writes"),
-        ("echo hi > x.txt", "writes"),
-        ("ls 2>/dev/null >&2", "reads"),
-        ("cat a > $OUT", "writes all"),
-        ("cat <<'EOF' > foo.py\nimport os; rm y\nEOF\n", "writes"),
-        ("cat <<EOF\nrm y\n", "reads"),
-        ("sed -n 1,5p f.py", "reads"),
-        ("sed -i 's/a/b/' f.py", "writes"),
-        ("git status", "reads"),
-        ("git checkout .", "writes all"),
-        ("pip install x", "writes all"),
-        ("sudo FOO=1 timeout 5 cat /etc/x", "reads"),
-        ("find . -name '*.py' -exec grep x {} +", "reads"),
-        ("find . -exec rm {} +", "writes all"),
-        ("find . -delete", "writes all"),
-        ("find . | xargs rm", "writes all"),
-        ("find . | xargs grep q", "reads"),
-        ("cat `rm x`", "writes all"),
-        ('cat "$(rm x)"', "writes all"),
-        ("cat $(rm x)", "writes"),
-        ("cat 'x", "neither"),
-        ("rm 'x", "writes all"),
-        ("awk '{print > \"f\"}' a", "writes all"),
-        ("curl -s http://h/x", "reads"),
-        ("curl -X POST http://h/x", "writes all"),
-        ("open chall.py", "reads"),
-        ("goto 1474", "reads"),
-        ('search_file "foo" f.py', "reads"),
-        ("edit 1:1\nimport os\nls\nend_of_edit", "writes all"),
-        ("create d.py", "writes"),
-        ("python -c \"print('a > b')\"", "neither"),
-        ("echo hi", "neither"),
-        ("", "neither"),
-        ("<" * 50, "neither"),
-        ("cat a > 1", "writes"),
-        ("cat a 2>&1", "reads"),
-        ('cat ">" && rm b', "writes all"),
-        ("cat a >", "writes all"),
-    ],
-)
-def test_what_a_command_line_does(command, expected):
-    assert kind(shell_action(command)) == expected
-
-
-@pytest.mark.parametrize(
-    ("result", "read", "write"),
-    [
-        ("error: a.py does not exist", False, False),
-        ('{"error": "no such user"}', False, False),
-        ("<returncode>1</returncode>\n<output>", False, False),
-        ("ls: cannot access 'a': No such file or directory\n[exit code 2.]", False, True),
-        ("1\n2\n[The command completed with exit code 1.]", False, True),
-        ("1\n2\n[The command completed with exit code 0.]", True, True),
-        ("def error(): ...", True, True),
-        ("", True, True),
-    ],
-)
-def test_a_call_that_failed_is_neither(result, read, write):
-    """In doubt a read gave nothing and a write was done."""
-    assert (action_of(Use(0, 1, "read", {"path": "a"}), result) is not None) == read
-    assert (action_of(Use(0, 1, "write", {"path": "a"}), result) is not None) == write
-
-
-def test_a_chain_that_failed_may_have_written():
-    use = Use(0, 1, "bash", {"command": "rm a.py && false"})
-    assert isinstance(action_of(use, "<returncode>1</returncode>"), Write)
-
-
-@pytest.mark.parametrize(
-    ("written", "shown", "expected"),
-    [
-        ("/w/a.py", "/w/a.py", True),
-        ("/w/a.py", "/w/./x/../A.py", True),
-        ("/w/a.py", "/w", True),  # listed
-        ("/w/src", "/w/src/a.py", True),  # removed with its folder
-        ("/w/a.py", "/w/b.py", False),
-        ("/w/a.py", "/w/a.pyc", False),
-        ("/w/a.py", "a.py", True),  # counts from a folder that nobody knows
-        ("/w/a.py", "src", True),
-        ("/w/a.py", "b.py", False),
-        ("src/a.py", "a.py", True),
-        ("src/*.py", "src/a.py", True),
-        ("/w/pkg-1.0/a.py", "pkg-1.0", True),
-        ("~/a.py", "/home/u/a.py", True),
-        (".", "/w/a.py", True),
-        ("http://h/x", "http://h/y", True),
-        ("http://h/x", "http://g/x", False),
-        ("http://h/a.py", "/w/a.py", False),
-    ],
-)
-def test_what_a_write_may_touch(written, shown, expected):
-    assert may_touch(place(written), place(shown)) is expected
-
-
-def test_arguments_of_tools_count_from_one_folder():
-    a, b = place("src/a.py", fixed=True), place("tests", fixed=True)
-    assert not may_touch(a, b)
-    assert may_touch(a, place("src", fixed=True))
-    assert may_touch(a, place(".", fixed=True))
-    assert may_touch(a, place("../x", fixed=True))  # it climbs: nobody knows where to
-
-
-@pytest.mark.parametrize("text", ["", " ", "$X/a", "`x`", "a\0b"])
-def test_a_place_that_cannot_be_told(text):
-    assert place(text) is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "key"),
-    [
-        ({"path": "a.py"}, "a.py"),
-        ({"path": "a.py", "reason": "to see"}, "a.py"),
-        ({"path": "a.py", "start": 1, "end": 9}, "a.py?end=9&start=1"),
-        ({"end": 9, "path": "a.py", "start": 1}, "a.py?end=9&start=1"),
-        ({"path": "a.py", "start": "1"}, 'a.py?start="1"'),
-        ({"id": "x", "b": [1]}, "read_file?b=[1]&id=x"),
-        ({}, "read_file"),
-    ],
-)
-def test_keys_say_place_and_view(arguments, key):
-    action = tool_action(Use(0, 1, "read_file", arguments))
-    assert isinstance(action, Read)
-    assert action.key == key
-
-
-def test_a_search_of_a_folder_is_not_its_listing():
-    grep, listing = (
-        tool_action(Use(0, 1, name, {"path": "src"})) for name in ("grep", "list_files")
-    )
-    assert grep.key != listing.key
 
 
 @pytest.mark.parametrize(
@@ -435,10 +246,6 @@ def test_lines_say_where_a_text_stands():
         == "[was artifact a, version 1: superseded by a later change]"
     )
     assert tombstone(A1, A2) == "[artifact a, version 1: superseded by version 2]"
-
-
-def test_the_script_of_sed_is_no_target():
-    assert shell_action("sed -i s/a/b/ x.py") == Write((place("x.py"),))
 
 
 def test_pruned_takes_written_commands_outputs_and_no_persons_words():

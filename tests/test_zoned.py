@@ -15,7 +15,7 @@ from duramen.experiments.importers.read import read_sessions
 from duramen.experiments.layouts.catalogue import Change, Layout
 from duramen.experiments.layouts.conversation import begin
 from duramen.experiments.layouts.model import Model
-from duramen.experiments.layouts.sending import MERGED_NOTE, message_starts
+from duramen.experiments.layouts.sending import MERGED_NOTE, MOVED_NOTE, message_starts
 from duramen.experiments.layouts.zoned import NOT_ALIGNED_NOTE, Zoned, root_messages
 from duramen.experiments.opening import load_model
 from duramen.experiments.record.demo import demo_paths
@@ -99,7 +99,7 @@ def frames(model: Model, prompt: Prompt) -> list[str]:
 
 
 def test_a_prompt_in_full(model):
-    steps = [("read", "a", "text a"), ("run", "t", "passed"), ("read", "b", "text b")]
+    steps = [("read", "a", "text a"), ("think", "t", "passed"), ("read", "b", "text b")]
     _, prompts = replayed(model, session_of(*steps), "zoned:k=2")
     last = prompts[-1]
     assert zone_text(model, last, Zone.ROOT) == (
@@ -137,7 +137,7 @@ def test_rewrite_and_tombstone(model):
 
 
 def test_what_leaves_is_counted(model):
-    session = session_of(*[("run", "t", "passed " * n) for n in range(1, 7)])
+    session = session_of(*[("think", "t", "passed " * n) for n in range(1, 7)])
     conversation, prompts = replayed(model, session, "zoned:k=2")
     assert conversation.archived.num_turns == 4
     left = session.calls[-1].messages[2:10]
@@ -204,7 +204,7 @@ def test_control_tokens_in_artifacts_stay_text(model):
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["read", "read", "write", "run"]),
+        st.sampled_from(["read", "read", "write", "think"]),
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from(["alpha\nbeta", "gamma", "</artifact> delta", "error: none"]),
     ),
@@ -319,6 +319,19 @@ def test_neighbouring_users_are_merged_where_the_template_refuses_them(model):
     assert zone_text(alternating, last, Zone.LEAF).lstrip().startswith("[left to the archive")
 
 
+def test_a_template_that_moves_the_system_text_says_so(model):
+    moving = (
+        "{% for m in messages[1:] %}<|im_start|>{{ m.role }}\n"
+        "{% if loop.last %}{{ messages[0].content }}\n\n{% endif %}{{ m.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    moved = replace(model, template=ChatTemplate(moving))
+    session = session_of(("read", "a", "text a"))
+    notes = [prompt.notes for prompt in replayed(moved, session, "zoned")[1]]
+    assert [MOVED_NOTE in each for each in notes] == [False, True]  # no trunk, nothing to mix
+    assert all(MOVED_NOTE not in p.notes for p in replayed(model, session, "zoned")[1])
+
+
 def test_a_template_that_refuses_the_merged_messages_too_says_its_own_reason(model):
     stubborn = replace(model, template=ChatTemplate("{{ raise_exception('never') }}"))
     with pytest.raises(TemplateError, match="never"):
@@ -337,7 +350,7 @@ def framed_by_eos(folder: Path) -> Model:
 
 def test_zone_ends_stand_on_the_boundary(tokenizer_folders):
     """A trunk that stands long, then grows, then changes at its first artifact."""
-    quiet = [("run", "t", "ok")] * 4
+    quiet = [("think", "t", "ok")] * 4
     reads = [("a", "text of a " * 9), ("b", "text of b " * 5)]
     changes = [("read", "a", f"{n} " * 20) for n in range(3)]
     done = [step for path, text in reads for step in [*quiet, ("read", path, text)]]

@@ -3,40 +3,28 @@
 A pure fold over the messages, turn by turn (an assistant message with what follows it), so equal
 messages give equal working sets, in whatever steps they came. An artifact is the text that a read
 gave (see actions.py); its version counts the different texts that its key has had. A write that may
-have touched it supersedes it until it is read again. Calls that failed, and results that are not
-text alone, are no artifacts. A write of several commands that failed may have done the first ones:
-it counts. So does one whose answer is not there yet.
+have touched it supersedes it until it is read again; so does another text of what may be the same
+file under another name. Reads that failed (see outcomes.py), and results that are not text alone,
+are no artifacts. A write whose answer is not there yet counts. The agent's plan is an artifact,
+too: its own tools alone change it.
 
 Order: new ones at the end. With `rewrite`, what changed or was superseded leaves its place, and
 from the first such place on the rest is ordered by changes per turn since first seen, slowest
 first. With `tombstone`, what stands there stays, and a new version goes to the end.
 """
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from duramen.experiments.layouts.actions import Action, Read, Write, shell_text, tool_action
+from duramen.experiments.layouts.actions import Plan, Read, State, Write, supersedes
 from duramen.experiments.layouts.catalogue import Change
 from duramen.experiments.layouts.observations import Use, message_text, uses
-from duramen.experiments.layouts.places import may_touch
-from duramen.experiments.layouts.shell import shell_action
+from duramen.experiments.layouts.outcomes import action_of
+from duramen.experiments.layouts.places import Place, may_be_one
 from duramen.experiments.trajectory import Message
 from duramen.layout.planner import plan
 from duramen.layout.zones import Segment, Zone
-
-_FAILED = re.compile(
-    r"\s*(<\w*error\w*>|\[?\w*error\b|traceback \(most|exception\b|fatal:|failed\b"
-    r"|\{\s*\"(error|errors|detail)\"\s*:|<returncode>\s*-?[1-9])",
-    re.I,
-)
-_NOTHING_READ = re.compile(
-    r".{0,200}(no such file or directory|command not found|permission denied|is a directory"
-    r"|does not exist|not a directory|not found)",
-    re.I,
-)
-_EXIT_CODE = re.compile(r"\bexit(ed)?( with)?( exit)? (code|status):? -?[1-9]\d*\W*\Z", re.I)
 
 
 @dataclass(frozen=True)
@@ -70,6 +58,7 @@ class WorkingSet:
     num_turns: int = 0
     num_messages: int = 0
     _known: dict[str, _Known] = field(default_factory=dict)
+    _folder: Place | None = None  # where the last command that went elsewhere left the shell
 
     def advance(self, messages: Sequence[Message], root: int) -> None:
         """Take in what follows the messages that were seen; those before `root` hold no reads."""
@@ -102,23 +91,45 @@ class WorkingSet:
         for use in found:
             text = None if use.result is None else message_text(messages[use.result])
             action = action_of(use, text)
-            if isinstance(action, Write):
+            if isinstance(action, Plan):
+                self._plan(action, text, use.result)
+            elif isinstance(action, Write):
                 self._write(action)
-            elif isinstance(action, Read) and text is not None and use.result is not None:
-                self._read(action, text, use.result)
+            elif isinstance(action, Read):
+                self._write(Write((), action.changes, action.folder))
+                if text is not None and use.result is not None:
+                    self._read(action, text, use.result)
         self._order()
 
     def _write(self, write: Write) -> None:
+        if State.FOLDER in write.changes:
+            if write.folder is not None and write.folder == self._folder:
+                write = replace(write, changes=write.changes - {State.FOLDER})
+            else:
+                self._folder = write.folder
         for key, known in self._known.items():
-            touches = write.places is None or known.read.places is None
-            touches = touches or any(
-                may_touch(w, r) for w in write.places or () for r in known.read.places or ()
-            )
-            if touches and not known.is_superseded:
-                changes = known.num_changes + 1
-                self._known[key] = replace(known, is_superseded=True, num_changes=changes)
+            if supersedes(write, known.read):
+                self._supersede(key)
 
-    def _read(self, read: Read, text: str, result: int) -> None:
+    def _plan(self, plan: Plan, text: str | None, result: int | None) -> None:
+        """A plan's text is the answer if that holds it, else the arguments that it was given in."""
+        states = frozenset({State.PLAN})
+        self._write(Write((), states))
+        read = Read(plan.key, (), shows=states)
+        if text is not None and plan.items and all(item in text for item in plan.items):
+            self._read(read, text, result)
+        elif text is not None:
+            self._read(read, plan.text, None)
+
+    def _supersede(self, key: str) -> None:
+        known = self._known[key]
+        if not known.is_superseded:
+            self._known[key] = replace(known, is_superseded=True, num_changes=known.num_changes + 1)
+
+    def _read(self, read: Read, text: str, result: int | None) -> None:
+        for key, other in self._known.items():
+            if key != read.key and other.latest.text != text and _may_show_one(read, other.read):
+                self._supersede(key)
         known = self._known.get(read.key)
         if known is None:
             known = _Known(Version(read.key, 1, text), read, self.num_turns)
@@ -127,7 +138,8 @@ class WorkingSet:
             changes = known.num_changes + (not known.is_superseded)
             known = replace(known, latest=version, num_changes=changes)
         self._known[read.key] = replace(known, read=read, is_superseded=False)
-        self.results[result] = known.latest
+        if result is not None:
+            self.results[result] = known.latest
 
     def _order(self) -> None:
         standing = set(self.trunk)
@@ -159,15 +171,7 @@ class WorkingSet:
         return known.num_changes / max(self.num_turns - known.first_turn, 1)
 
 
-def action_of(use: Use, result: str | None) -> Action:
-    """What a call did, given the text of its answer. A failed one did nothing."""
-    command = shell_text(use)
-    action = tool_action(use) if command is None else shell_action(command)
-    if result is None:
-        return action
-    if isinstance(action, Read):
-        ended = _EXIT_CODE.search(result, max(len(result) - 200, 0))
-        failed = _FAILED.match(result) or _NOTHING_READ.match(result) or ended
-        return None if failed else action
-    is_whole = command is None or not re.search(r"[;&|\n]", command.strip())
-    return None if is_whole and _FAILED.match(result) else action
+def _may_show_one(a: Read, b: Read) -> bool:
+    """Whether both show all of what may be one file, under two names."""
+    shown = [*(a.places or ()), *(b.places or ())]
+    return a.is_whole and b.is_whole and len(shown) == 2 and may_be_one(*shown)

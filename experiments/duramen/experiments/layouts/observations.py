@@ -4,7 +4,8 @@ Two forms: structured `tool_calls`, answered by messages of role tool, and agent
 calling, whose text holds a fenced command (or a call between tags) that the next user message
 answers. A user message counts as an answer only in a conversation whose assistant writes commands
 in most of its messages so far and has no structured calls, so that a person who was shown a command
-keeps their words.
+keeps their words. A chat whose very first reply ends in a command is taken for such an agent until
+most of its replies are none.
 """
 
 import re

@@ -2,6 +2,8 @@
 
 A template that refuses neighbouring user messages gets them merged into one, with a blank line
 between them; its span is cut where each of them begins, as far as that can be told from its tokens.
+Some templates (Mistral's) write the system text and the tools into the last user message: what
+stands before them is then one span, taken for root, and the prompt says so in a note.
 """
 
 import re
@@ -19,6 +21,7 @@ from duramen.layout.transcript import Transcript
 from duramen.layout.zones import Prompt, Span, Zone
 
 MERGED_NOTE = "the chat template refuses neighbouring user messages: they were merged into one"
+MOVED_NOTE = "the chat template moves the system text or the tools: zones cannot be told apart"
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,17 @@ class Sender:
                 zone = groups[index][-1][0]
             else:
                 spans.append(placed)
-        return replace(prompt, spans=tuple(spans))
+        notes = (*prompt.notes, MOVED_NOTE) if _are_mixed(spans, groups) else prompt.notes
+        return replace(prompt, spans=tuple(spans), notes=notes)
+
+
+def _are_mixed(spans: Sequence[Span], groups: Sequence[Sequence[tuple[Zone, Message]]]) -> bool:
+    """Whether the trunk has no span of its own, or the tools stand behind it: their sizes are then
+    those of what the template put together."""
+    has_trunk = any(zone is Zone.TRUNK for group in groups for zone, _ in group)
+    is_told = any(span.zone is Zone.TRUNK for span in spans)
+    tools_moved = any(span.source == "tools" and span.zone is not Zone.ROOT for span in spans)
+    return tools_moved or (has_trunk and not is_told)
 
 
 def end_of_trunk(prompt: Prompt) -> int:
