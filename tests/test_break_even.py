@@ -21,7 +21,7 @@ from duramen.experiments.study.break_even import (
 from duramen.layout.errors import LayoutError
 from duramen.serving.kv.radix import RadixCache
 
-TASK = Task(root=40, trunk=60, reply=7, observation=13, num_calls=9, k=3, artifact=15)
+TASK = Task(root=40, trunk=64, reply=7, said=20, num_calls=9, k=3, artifact=15, moves=0.0)
 RATES = Rates(Decimal(3), Decimal("0.3"), Decimal(3))
 
 
@@ -39,59 +39,73 @@ def served(prompts: Iterator[tuple[list[int], list[int]]]) -> Work:
 
 def stable_prompts(task: Task) -> Iterator[tuple[list[int], list[int]]]:
     fresh = count()
-    prompt = [next(fresh) for _ in range(round(task.root + task.trunk))]
+    prompt = [next(fresh) for _ in range(round(task.root))]
+    lifted = task.trunk / (task.num_calls - 1)
     for _ in range(task.num_calls):
         reply = [next(fresh) for _ in range(round(task.reply))]
         yield list(prompt), reply
-        new = task.observation + task.change_rate * task.artifact
+        new = task.said - task.reply + lifted + task.change_rate * task.artifact
         prompt += [*reply, *(next(fresh) for _ in range(round(new)))]
 
 
 def zoned_prompts(task: Task) -> Iterator[tuple[list[int], list[int]]]:
+    """Everything behind the kept part of the trunk is new in a call that changes or adds to it."""
     fresh = count()
     root = [next(fresh) for _ in range(round(task.root))]
-    trunk = [next(fresh) for _ in range(round(task.trunk))]
+    lifted = round(task.trunk / (task.num_calls - 1))
+    trunk: list[int] = []
     turns: list[list[int]] = []
     for call in range(task.num_calls):
-        if call and task.change_rate:  # 1: in every call
-            kept = round(task.trunk * (1 - task.behind))
-            trunk = trunk[:kept] + [next(fresh) for _ in range(round(task.trunk) - kept)]
+        if call:
+            kept = round(len(trunk) * (1 - task.behind * task.change_rate))
+            trunk = trunk[:kept] + [next(fresh) for _ in range(len(trunk) - kept + lifted)]
         num_old = max(len(turns) - task.k, 0)
         leaf = [token for turn in turns[num_old // task.step * task.step :] for token in turn]
         reply = [next(fresh) for _ in range(round(task.reply))]
         yield [*root, *trunk, *leaf], reply
-        turns.append([*reply, *(next(fresh) for _ in range(round(task.observation)))])
+        turns.append([*reply, *(next(fresh) for _ in range(round(task.said - task.reply)))])
 
 
 @pytest.mark.parametrize("change_rate", [0.0, 1.0])
 @given(
     st.integers(1, 30),
-    st.integers(1, 5),
+    st.integers(0, 5),
     st.integers(1, 9),
     st.integers(1, 9),
-    st.integers(1, 12),
+    st.integers(2, 12),
     st.integers(1, 5),
     st.integers(1, 4),
 )
 def test_both_layouts_are_what_a_cache_computes(
-    change_rate, root, quarters, reply, observation, num_calls, k, step
+    change_rate, root, lifted, reply, observation, num_calls, k, step
 ):
+    """Lifted in each call, or in none: then the trunk moves in all calls or in none."""
     task = Task(
-        root, 4.0 * quarters, reply, observation, num_calls, k, quarters, step, 0.5, change_rate
+        root,
+        2 * lifted * (num_calls - 1),
+        reply,
+        reply + observation,
+        num_calls,
+        k,
+        step,
+        artifact=3,
+        change_rate=change_rate,
+        moves=float(lifted > 0),
     )
     assert task.stable() == served(stable_prompts(task))
     assert task.zoned() == served(zoned_prompts(task))
 
 
 def test_hand_worked():
-    """Root 40 and trunk 60, then 8 calls of 13 new tokens behind what grew by 20 each."""
+    """Root 40, then 8 calls: 13 new tokens of the turn and 8 that are lifted."""
     stable = TASK.stable()
-    assert stable.computed == 100 + 8 * 13
-    assert stable.read == sum(100 + 7 + 20 * i for i in range(8))
+    assert stable.computed == 40 + 8 * 21
+    assert stable.read == sum(40 + 7 + 28 * i for i in range(8))
     zoned = TASK.zoned()
-    assert zoned.computed == 100 + 3 * 13 + 5 * 60
-    assert zoned.read == (107 + 127 + 147) + 5 * 100
-    assert cost(stable, RATES) == 3 * 204 + Decimal("0.3") * Decimal(1416)
+    assert zoned.computed == 40 + 8 * 8 + 3 * 13 + 5 * 60
+    in_trunk = sum(40 + 8 * i for i in range(8))
+    assert zoned.read == in_trunk + (7 + 27 + 47)
+    assert cost(stable, RATES) == 3 * 208 + Decimal("0.3") * Decimal(stable.read)
 
 
 def test_where_nothing_is_cheap_to_read_zoned_wins_by_sending_less():
@@ -107,8 +121,9 @@ def test_a_leaf_that_slides_is_not_marked_for_the_cache():
     """Root and trunk are written and read at their prices, each call's turns are plain input."""
     marked = Rates(Decimal("3.75"), Decimal("0.3"), Decimal(3), marks=True)
     work = TASK.zoned(marks=True)
-    assert work == (100, 8 * 100, (20 + 40 + 60) + 5 * 60)
-    dollars = Decimal("3.75") * 100 + Decimal("0.3") * 800 + Decimal(3) * 420
+    in_trunk = sum(40 + 8 * i for i in range(8))
+    assert work == (40 + 8 * 8, in_trunk, (20 + 40 + 60) + 5 * 60)
+    dollars = Decimal("3.75") * 104 + Decimal("0.3") * in_trunk + Decimal(3) * 420
     assert cost(work, marked) == dollars
     assert replace(TASK, step=2).zoned(marks=True) == replace(TASK, step=2).zoned()
 
@@ -126,14 +141,19 @@ def test_the_break_even_rate_is_where_both_cost_the_same(behind, num_calls, k):
 
 
 @given(st.integers(1, 6), st.floats(0, 1))
-def test_the_break_even_length_is_the_first_one(k, change_rate):
+def test_the_break_even_length_is_the_one_from_which_on_it_holds(k, change_rate):
+    """Longer tasks lift as much per call."""
     task = replace(TASK, k=k, change_rate=change_rate)
-    saves = [zoned_saving(replace(task, num_calls=n), RATES) > 0 for n in range(1, 61)]
-    expected = saves.index(True) + 1 if True in saves else None
+    longer = [replace(task, num_calls=n, trunk=8.0 * (n - 1)) for n in range(1, 61)]
+    saves = [zoned_saving(each, RATES) > 0 for each in longer]
+    num_losing = max((n + 1 for n, saving in enumerate(saves) if not saving), default=0)
+    expected = num_losing + 1 if num_losing < 60 else None
     assert break_even_calls(task, RATES, limit=60) == expected
 
 
-@pytest.mark.parametrize("wrong", [{"root": -1}, {"k": 0}, {"behind": 1.5}, {"num_calls": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"root": -1}, {"k": 0}, {"behind": 1.5}, {"num_calls": 0}, {"said": 1}]
+)
 def test_tasks_that_make_no_sense(wrong):
     with pytest.raises(LayoutError, match="is no task"):
         replace(TASK, **wrong)

@@ -82,6 +82,9 @@ WEKA = {
         (["--demo", "--gap", "0"], "must be above 0"),
         (["--demo", "--prices", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["--demo", "--out", "file/study"], "cannot write to file/study"),
+        (["--demo", "--out", ""], "needs a folder of its own"),
+        (["--demo", "--gpus", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["--demo", "--prices", "no_write.json"], "has no price 'write_5m'"),
         (["weka.json"], "bears no text; use `duramen simulate`"),
     ],
 )
@@ -94,6 +97,9 @@ def test_mistakes_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    entry = {"litellm_provider": "anthropic", "mode": "chat", "input_cost_per_token": 1e-06}
+    entry |= {"output_cost_per_token": 2e-06, "cache_read_input_token_cost": 1e-07}
+    (tmp_path / "no_write.json").write_text(json.dumps({"claude-mine": entry}), "utf-8")
     (tmp_path / "weka.json").write_text(json.dumps(WEKA), "utf-8")
     assert run(monkeypatch, arguments) == 2
     error = capsys.readouterr().err.strip()

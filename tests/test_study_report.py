@@ -89,15 +89,31 @@ def test_quantiles_are_interpolated(share, expected):
     assert Spread([1.0, 2.0, 4.0]).quantile(share) == expected
 
 
-def test_the_typical_task_is_the_medians_of_zoned():
+def test_the_typical_task_is_the_means_of_zoned():
     task = typical_task([STABLE, ZONED])
     assert task is not None
-    assert (task.root, task.trunk, task.reply, task.k, task.num_calls) == (30, 40, 5, 3, 2)
-    assert task.observation == 15  # a call adds 20 tokens under stable, 5 of them the reply
-    assert task.change_rate == 1 / 6
+    assert (task.root, task.reply, task.k, task.num_calls) == (30, 5, 3, 2)
+    assert task.trunk == 80  # 40 on average over the calls in which it grows
+    assert task.said == pytest.approx(((40 + 20 - 70) + (150 + 20 - 70) + (4 + 20 - 70)) / 3)
+    assert task.change_rate == 1 / 3  # of the calls behind a first one
     assert (task.behind, task.artifact) == (0.5, 0.0)  # no prefix ended inside a trunk
     assert typical_task([STABLE]) is None
     assert typical_task([STABLE, result("zoned:k=4", [summed("s", 9, 1, "1")])]) is None
+
+
+def test_what_is_read_again_is_the_growth_that_is_nowhere_else():
+    """Stable grows by 120 a call: 15 stay in the turn, 80 are lifted, 25 were read again."""
+    sessions = [summed("s", 100, 60, "0.5", changes=1)]
+    rows = [
+        CallRow(0, call, float(call), 30 + 55 * call, 5, 30, 40 * call, 0, 0, [0], None)
+        for call in range(2)
+    ]
+    zoned = msgspec.structs.replace(result("zoned", sessions), calls=rows)
+    grown = [replace_row(row, prompt_tokens=30 + 120 * row.call) for row in rows]
+    task = typical_task([msgspec.structs.replace(result("stable", sessions), calls=grown), zoned])
+    assert task is not None
+    assert (task.said, task.trunk, task.artifact, task.change_rate) == (15, 80, 25, 1)
+    assert task.moves == 1
 
 
 def test_what_stands_behind_a_change_is_measured():
@@ -116,8 +132,7 @@ def test_growth_is_taken_inside_a_session():
     """Rows come by time: those of sessions that ran beside each other alternate."""
     beside = sorted(STABLE.calls, key=lambda row: row.call)
     task = typical_task([msgspec.structs.replace(STABLE, calls=beside), ZONED])
-    assert task is not None
-    assert task.observation == 15
+    assert task == typical_task([STABLE, ZONED])
 
 
 def test_measured_shares_are_of_all_sessions():
@@ -159,7 +174,7 @@ def test_curves_are_shares_of_stable():
     drawn = curves(replace(typical, change_rate=0.0), even, {"even": 0.75})["prices"]["even"]
     for name, points in (("by_rate", 21), ("by_calls", 11), ("by_trunk", 8)):
         assert {len(line) for line in drawn[name].values()} == {points}
-    assert drawn["by_calls"]["16"][0] == 1.0  # no turn has left: both send the same
+    assert drawn["by_calls"]["16"][0] == pytest.approx(1.0)  # no turn has left: both send the same
     assert drawn["by_calls"]["1"][-1] < 0.2
     assert drawn["measured"] == 0.75
     free = {"free": Rates(Decimal(0), Decimal(0), Decimal(0))}

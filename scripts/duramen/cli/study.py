@@ -1,5 +1,6 @@
 """`duramen study layouts`: what each prompt layout costs on recorded trajectories."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from duramen.cli.study_table import as_table
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
 from duramen.experiments.opening import load_model
 from duramen.experiments.prices.book import Entry
-from duramen.experiments.prices.own_gpu import TimeModel, packaged_gpus
+from duramen.experiments.prices.own_gpu import TimeModel, load_gpus, packaged_gpus
 from duramen.experiments.prices.read import load_book, packaged_book
 from duramen.experiments.study.arms import arms_of
 from duramen.experiments.study.curves import curves, measured_shares, rates_of, typical_task
@@ -79,6 +80,10 @@ def layouts(
         Path | None,
         typer.Option(metavar="FILE", help="Prices of yours: our YAML, or LiteLLM's JSON map."),
     ] = None,
+    gpus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="GPUs of yours, in the form of own_gpus.yaml."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
     ] = None,
@@ -116,7 +121,7 @@ def layouts(
     sessions = with_times(read, Pace(concurrency, gap_s))
     model_dir, tokenizer_dir = find_folders(model, tokenizer, None)
     loaded = load_model(tokenizer_dir, chat_template)
-    devices = packaged_gpus()
+    devices = load_gpus(gpus) if gpus else packaged_gpus()
     choices = [[asdict(each) for each in arms], [e.key for e in entries], list(map(str, entries))]
     digest = digest_of(sessions, loaded, [*choices, str(devices)])
     parts = Parts.open(make_folder(out), digest)
@@ -126,6 +131,7 @@ def layouts(
         with study_progress(num_calls) as progress:
             results = study.run(chosen, progress)
     except KeyboardInterrupt:
+        print("duramen: the same command goes on where this one was", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     facts = {
         "engine": "cache model of vLLM 0.32",
@@ -162,15 +168,28 @@ def wide_console() -> Console:
 def find_prices(names: Sequence[str], file: Path | None) -> list[Entry]:
     """The entries to price. Raises PriceError for one that is not in the book."""
     book = load_book(file) if file else packaged_book()
-    if "all" in names:
-        return list(book)
-    if file and list(names) == PRICES:
+    if "all" not in names and file and list(names) == PRICES:
         if len(book.names()) > 20:
             raise PriceError(
                 f"{file} prices {len(book.names()):,} models: choose with --price PROVIDER/MODEL"
             )
-        return list(book)
-    return [book.entry(name) for name in dict.fromkeys(names)]
+        names = book.names()
+    if "all" in names:
+        for entry in filter(lacks_write, book):
+            say_skipped(f"{entry.name} has no price '{entry.rules.write}'")
+        return [entry for entry in book if not lacks_write(entry)]
+    chosen = [book.entry(name) for name in dict.fromkeys(names)]
+    for entry in filter(lacks_write, chosen):
+        raise PriceError(
+            f"{entry.name} has no price '{entry.rules.write}', which its cache bills: "
+            "add it to the price file"
+        )
+    return chosen
+
+
+def lacks_write(entry: Entry) -> bool:
+    write = entry.rules.write
+    return write is not None and getattr(entry.tariff.prices, write) is None
 
 
 def device_json(device: TimeModel) -> dict[str, Any]:
@@ -179,6 +198,8 @@ def device_json(device: TimeModel) -> dict[str, Any]:
 
 
 def make_folder(out: Path) -> Path:
+    if out == Path():
+        raise DuramenError("--out needs a folder of its own for the page and its data")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

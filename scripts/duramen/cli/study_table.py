@@ -25,7 +25,7 @@ def as_table(
     for result in sorted(results, key=lambda each: each.arms[main].uncached_tokens):
         sums = result.arms[main]
         table.add_row(
-            f"{result.label} *" if result.is_assumed else result.label,
+            result.label + marked(result),
             f"{result.num_calls:,}",
             f"{result.prompt_tokens:,}",
             f"{sums.uncached_tokens:,}",
@@ -34,13 +34,19 @@ def as_table(
             f"{sum(session.num_breaks for session in result.sessions):,}",
             *(as_usd(result.usd(model)) for model in models),
         )
-    lines = [Text("* assumed: another prompt may get other replies")]
+    lines = [Text("* assumed: another prompt may get other replies; all prices are on the page")]
     for result in results:
         for reason, number in result.num_refused.items():
             num_all = result.num_calls + sum(result.num_refused.values())
             text = f"{result.label}: {number} of {num_all} calls refused: {reason}"
             lines.append(Text(text, "red"))
     return Group(table, *lines, Text(f"page: {out / 'index.html'}"))
+
+
+def marked(result: LayoutResult) -> str:
+    if not result.has_effect:
+        return " (no effect)"
+    return " *" if result.is_assumed else ""
 
 
 def as_usd(usd: Decimal) -> str:

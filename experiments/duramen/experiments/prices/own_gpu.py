@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from duramen.experiments.prices.book_file import Source, check_named, check_sources
-from duramen.experiments.prices.yaml_file import convert, iso_date, parse_yaml, usd
+from duramen.experiments.prices.yaml_file import convert, iso_date, parse_yaml, read_text, usd
 from duramen.layout.errors import PriceError
 
 
@@ -113,6 +114,11 @@ def packaged_gpus() -> dict[str, TimeModel]:
     """By "gpu/model@date": every packaged model on every packaged GPU."""
     file = files("duramen.configs").joinpath("prices").joinpath("own_gpus.yaml")
     return parse_gpus(file.read_text(encoding="utf-8"), "prices/own_gpus.yaml")
+
+
+def load_gpus(path: Path) -> dict[str, TimeModel]:
+    """A file of the user's, in the form of the packaged one. Raises PriceError."""
+    return parse_gpus(read_text(path), str(path))
 
 
 def parse_gpus(text: str, where: str) -> dict[str, TimeModel]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from duramen.experiments.prices.book import Book, Entry
 from duramen.experiments.prices.book_file import parse_book
 from duramen.experiments.prices.litellm import parse_litellm
+from duramen.experiments.prices.yaml_file import read_text
 from duramen.layout.errors import PriceError
 
 PROVIDERS = ("anthropic", "deepseek", "google", "mistral", "openai")
@@ -27,12 +28,7 @@ def packaged_book(providers: Iterable[str] = PROVIDERS) -> Book:
 
 def load_book(path: Path) -> Book:
     """A price file of ours (YAML) or LiteLLM's (JSON). Raises PriceError with file and key."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise PriceError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PriceError(f"{path} is no UTF-8 text") from error
+    text = read_text(path)
     if text.lstrip().startswith(("{", "[")):
         return Book(tuple(parse_litellm(text, path)))
     return Book(tuple(parse_book(text, str(path))))

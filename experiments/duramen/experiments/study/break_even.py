@@ -1,11 +1,12 @@
 """When a small zoned prompt is cheaper than one that grows: an expected task, call by call.
 
-A task has a root, a trunk of artifacts, and in each call a reply and a new observation. An artifact
-changes in a share `change_rate` of the calls.
-  stable  keeps everything: a changed artifact is appended as it is read again, and what was sent
-          before is read from the cache in every later call.
-  zoned   sends root, trunk and the last k turns. Old turns leave `step` at once, and then all that
-          stay are computed; a change computes the part `behind` of the trunk and the turns again.
+A task has a root, and in each call a reply and a new observation. A part of what is read is lifted
+into a trunk of artifacts, which grows evenly to its final size; an artifact changes, and is read
+again, in a share `change_rate` of the calls.
+  stable  keeps everything: each call computes what is new and reads the rest from the cache.
+  zoned   sends root, trunk and the last k turns, without what was lifted. The turns are computed
+          again when old ones leave, `step` at once, and when the trunk in front of them moves; a
+          change computes the part `behind` of the trunk again.
 Match units are not rounded to and nothing is evicted: this is the layouts' own difference.
 """
 
@@ -41,29 +42,33 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Sizes in tokens. `num_calls`: of the task; `k` and `step`: turns in zoned's leaf, and how
-    many leave it at once; `behind`: share of the trunk that stands behind a change, 1/2 where
-    changes hit it evenly."""
+    """Sizes in tokens. `num_calls`: of the task; `trunk`: at its end; `said`: of a turn, its reply
+    included and without what is lifted; `artifact`: what is read again at a change; `k` and `step`:
+    turns in zoned's leaf, and how many leave it at once; `behind`: share of the trunk that stands
+    behind a change; `moves`: share of the calls in which something enters or leaves the trunk."""
 
     root: float
     trunk: float
     reply: float
-    observation: float
+    said: float
     num_calls: int
     k: int
-    artifact: float = 0.0  # what `stable` appends beside the observation when one changes
     step: int = 1
+    artifact: float = 0.0
     behind: float = 0.5
     change_rate: float = 0.0
+    moves: float = 1.0
 
     def __post_init__(self) -> None:
-        sizes = (self.root, self.trunk, self.reply, self.observation, self.artifact)
+        sizes = (self.root, self.trunk, self.reply, self.said - self.reply, self.artifact)
         if min(sizes) < 0 or min(self.num_calls, self.k, self.step) < 1:
             raise LayoutError(
                 f"{self} is no task: sizes are at least 0, calls, k and step at least 1"
             )
-        if not (0 <= self.behind <= 1 and 0 <= self.change_rate <= 1):
-            raise LayoutError(f"{self} is no task: behind and change_rate are shares, 0 to 1")
+        if not all(0 <= share <= 1 for share in (self.behind, self.change_rate, self.moves)):
+            raise LayoutError(
+                f"{self} is no task: behind, change_rate and moves are shares, 0 to 1"
+            )
 
     def stable(self) -> Work:
         return _sum(self.stable_calls())
@@ -72,9 +77,9 @@ class Task:
         return _sum(self.zoned_calls(marks))
 
     def stable_calls(self) -> Iterator[Work]:
-        """The first call computes root and trunk; the reply before a call is in the cache."""
-        new = self.observation + self.change_rate * self.artifact
-        sent = self.root + self.trunk
+        """The reply before a call is in the cache."""
+        new = self.said - self.reply + self._lifted + self.change_rate * self.artifact
+        sent = self.root
         yield Work(sent, 0.0)
         for _ in range(self.num_calls - 1):
             yield Work(new, sent + self.reply)
@@ -82,20 +87,25 @@ class Task:
 
     def zoned_calls(self, marks: bool = False) -> Iterator[Work]:
         """`marks`: see Rates; turns that leave several at once are cached all the same."""
-        yield Work(self.root + self.trunk, 0.0)
-        turn = self.reply + self.observation
-        again = self.change_rate * self.behind * self.trunk
-        kept = self.root + self.trunk - again
+        yield Work(self.root, 0.0)
         for call in range(1, self.num_calls):
-            leaf = (call - self._num_left(call)) * turn
+            before = (call - 1) * self._lifted
+            again = self.change_rate * self.behind * before
+            leaf = (call - self._num_left(call)) * self.said
+            in_trunk = Work(self._lifted + again, self.root + before - again)
             if marks and self.step == 1:
-                yield Work(again, kept, leaf)
+                yield Work(*in_trunk[:2], leaf)
                 continue
-            grows = self._num_left(call) == self._num_left(call - 1)
             computed = leaf
-            if grows:  # unless the trunk moved
-                computed = self.observation + self.change_rate * (leaf - self.observation)
-            yield Work(again + computed, kept + leaf - computed)
+            if self._num_left(call) == self._num_left(call - 1):
+                new = self.said - self.reply
+                computed = new + self.moves * (leaf - new)
+            yield Work(in_trunk.computed + computed, in_trunk.read + leaf - computed)
+
+    @property
+    def _lifted(self) -> float:
+        """Per call."""
+        return self.trunk / max(self.num_calls - 1, 1)
 
     def _num_left(self, num_turns: int) -> int:
         num_old = max(num_turns - self.k, 0)
@@ -124,17 +134,20 @@ def zoned_saving(task: Task, rates: Rates) -> Decimal:
     return cost(task.stable(), rates) - cost(task.zoned(rates.marks), rates)
 
 
-def break_even_calls(task: Task, rates: Rates, limit: int = 1000) -> int | None:
-    """The shortest task, up to `limit` calls, of which zoned is cheaper; None if none is."""
-    longest = replace(task, num_calls=limit)
-    saved = Decimal(0)
-    for number, (stable, zoned) in enumerate(
-        zip(longest.stable_calls(), longest.zoned_calls(rates.marks), strict=True)
-    ):
+def break_even_calls(task: Task, rates: Rates, limit: int = 400) -> int | None:
+    """The length from which on zoned is cheaper, as far as `limit` calls; None if there is none.
+    In longer tasks the trunk goes on growing as fast."""
+    lifted = task.trunk / max(task.num_calls - 1, 1)
+    longest = replace(task, num_calls=limit, trunk=lifted * (limit - 1))
+    saved, first = Decimal(0), None
+    calls = zip(longest.stable_calls(), longest.zoned_calls(rates.marks), strict=True)
+    for number, (stable, zoned) in enumerate(calls):
         saved += cost(stable, rates) - cost(zoned, rates)
-        if saved > 0:
-            return number + 1
-    return None
+        if saved <= 0:
+            first = None
+        elif first is None:
+            first = number + 1
+    return first
 
 
 def _sum(calls: Iterator[Work]) -> Work:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from itertools import pairwise
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 from duramen.experiments.layouts.catalogue import Layout, LayoutName
@@ -30,33 +30,56 @@ TRUNKS = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000]
 
 
 def typical_task(results: Sequence[LayoutResult]) -> Task | None:
-    """A task with the medians of the sessions in which the first `zoned` layout lifted something;
-    None where it lifted nothing. What changes is read again as an observation there, so `artifact`
-    is 0."""
+    """A task with the means of the sessions in which the first `zoned` layout lifted something;
+    None where it lifted nothing. Means, because a few long outputs are most of what is read."""
     zoned = _first(results, LayoutName.ZONED)
     stable = _first(results, LayoutName.STABLE)
     rows = _by_session(zoned) if zoned else {}
-    lifting = {name: each for name, each in rows.items() if each[-1].trunk_tokens}
+    lifting = {
+        name: each
+        for name, each in rows.items()
+        if len(each) > 1 and any(row.trunk_tokens for row in each)
+    }
     if zoned is None or stable is None or not lifting:
         return None
     layout = Layout.parse(zoned.label)
     assert layout.k is not None
     assert layout.step is not None
-    grown = [rows for name, rows in _by_session(stable).items() if name in lifting]
+    pairs = [pair for each in lifting.values() for pair in pairwise(each)]
     calls = [row for each in lifting.values() for row in each]
     sums = [session for session in zoned.sessions if session.session_id in lifting]
-    reply = median(row.output_tokens for row in calls)
+    num_changes = sum(session.num_trunk_changes for session in sums)
+    reply = mean(row.output_tokens for row in calls)
+    said = max(_turn_tokens(lifting.values(), layout), reply)
+    num_calls = max(2, round(mean(len(each) for each in lifting.values())))
+    trunk = 2 * mean(after.trunk_tokens for _, after in pairs)  # it grows evenly
+    grown = [each for name, each in _by_session(stable).items() if name in lifting]
+    read_again = max(_growth(grown) - said - trunk / (num_calls - 1), 0.0)
     return Task(
-        root=median(each[-1].root_tokens for each in lifting.values()),
-        trunk=median(each[-1].trunk_tokens for each in lifting.values()),
+        root=mean(row.root_tokens for row in calls),
+        trunk=trunk,
         reply=reply,
-        observation=max(_growth(grown) - reply, 0.0),
-        num_calls=max(2, round(median(len(each) for each in lifting.values()))),
+        said=said,
+        num_calls=num_calls,
         k=layout.k,
         step=layout.step,
+        artifact=read_again * len(pairs) / num_changes if num_changes else 0.0,
         behind=_behind(lifting.values()),
-        change_rate=sum(each.num_trunk_changes for each in sums) / len(calls),
+        change_rate=min(num_changes / len(pairs), 1.0),
+        moves=mean(before.trunk_tokens != after.trunk_tokens for before, after in pairs),
     )
+
+
+def _turn_tokens(sessions: Iterable[Sequence[CallRow]], layout: Layout) -> float:
+    """Mean tokens of a turn in the leaf: of the calls in which it holds exactly k."""
+    assert layout.k is not None
+    leaves = [
+        (rows[number].prompt_tokens - rows[number].root_tokens - rows[number].trunk_tokens) / turns
+        for rows in sessions
+        for number in range(1, len(rows))
+        if (turns := min(number, layout.k)) and (layout.step == 1 or number <= layout.k)
+    ]
+    return mean(leaves) if leaves else 0.0
 
 
 def measured_shares(results: Sequence[LayoutResult]) -> dict[str, float]:
@@ -86,10 +109,9 @@ def _by_session(result: LayoutResult) -> dict[str, list[CallRow]]:
 
 
 def _growth(sessions: Iterable[Sequence[CallRow]]) -> float:
-    """Median tokens that a call adds to its session's prompt."""
-    pairs = (pair for rows in sessions for pair in pairwise(rows))
-    growths = [after.prompt_tokens - before.prompt_tokens for before, after in pairs]
-    return median(growths) if growths else 0.0
+    """Mean tokens that a call adds to its session's prompt."""
+    pairs = [pair for rows in sessions for pair in pairwise(rows)]
+    return mean(after.prompt_tokens - before.prompt_tokens for before, after in pairs)
 
 
 def _behind(sessions: Iterable[Sequence[CallRow]]) -> float:

@@ -37,6 +37,9 @@ class _Arm:
     gaps: Counter[str] = field(default_factory=Counter)
     ttft_s: dict[str, list[float]] = field(default_factory=dict)
     busy_s: dict[str, float] = field(default_factory=dict)
+    prefill_s: dict[str, float] = field(
+        default_factory=dict
+    )  # without the overhead of a call
 
 
 @dataclass
@@ -152,6 +155,8 @@ class Measurement:
             arm.ttft_s.setdefault(name, []).append(ttft_s)
             spent_s = ttft_s + device.decode_s(max(num_output - 1, 0), num_tokens)
             arm.busy_s[name] = arm.busy_s.get(name, 0.0) + spent_s
+            prefill_s = arm.prefill_s.get(name, 0.0) + ttft_s - device.overhead_s
+            arm.prefill_s[name] = prefill_s
 
     def _add_to_session(
         self, session: _Session, step: Step, prompt: Ids, reply: Ids, content: int, token: int
@@ -184,14 +189,15 @@ class Measurement:
         session.last, session.last_ids = None, session.last_ids[:0]
 
     def _arm_sums(self, arm: _Arm) -> ArmSums:
-        devices = {}
-        for name, device in self._devices.items():
-            seconds = arm.busy_s.get(name, 0.0)
-            devices[name] = {
+        devices = {
+            name: {
                 "ttft_s": percentiles(arm.ttft_s.get(name, [])),
-                "makespan_s": seconds,
-                "usd": str(device.cost(seconds)),
+                "makespan_s": arm.busy_s.get(name, 0.0),
+                "prefill_s": arm.prefill_s.get(name, 0.0),
+                "usd": str(device.cost(arm.prefill_s.get(name, 0.0))),
             }
+            for name, device in self._devices.items()
+        }
         num_taken = len(self._rows) - arm.num_skipped
         gaps = {cause: tokens for cause, tokens in arm.gaps.items() if tokens}
         sums = (arm.prompt_tokens, arm.cached_tokens, arm.unit)

@@ -61,6 +61,7 @@ class Report:
         return {
             "is_assumed": result.is_assumed,
             "num_calls": result.num_calls,
+            "has_effect": result.has_effect,
             "num_refused": result.num_refused,
             "prompt_tokens": result.prompt_tokens,
             "output_tokens": result.output_tokens,

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from duramen.experiments.layouts.whole import UNCHANGED_NOTE
+
 
 class CallRow(msgspec.Struct, array_like=True, frozen=True):
     """One call. `session`: index into the layout's sessions; `time_s`: Unix time; `cached`: by arm,
@@ -37,7 +39,7 @@ class ArmSums(msgspec.Struct, frozen=True):
     cached_tokens: int
     unit: int
     gaps: dict[str, int]
-    devices: dict[str, dict[str, Any]]  # modelled: ttft_s (p50, p95, p99), makespan_s, usd
+    devices: dict[str, dict[str, Any]]  # modelled: ttft_s, makespan_s, prefill_s, usd of prefill
 
     @property
     def uncached_tokens(self) -> int:
@@ -92,6 +94,15 @@ class LayoutResult(msgspec.Struct, frozen=True):
     @property
     def num_calls(self) -> int:
         return len(self.calls)
+
+    @property
+    def num_unchanged(self) -> int:
+        """Calls in which there was nothing that the layout changes."""
+        return self.notes.get(UNCHANGED_NOTE, 0)
+
+    @property
+    def has_effect(self) -> bool:
+        return not self.num_calls or self.num_unchanged < self.num_calls
 
     @property
     def prompt_tokens(self) -> int:

@@ -33,7 +33,8 @@ class Pace:
     def __post_init__(self) -> None:
         if self.concurrency < 1 or not 0 < self.gap_s < 1e9:
             raise TrajectoryError(
-                f"concurrency {self.concurrency} and gap {self.gap_s} s must be above 0"
+                f"concurrency {self.concurrency} and gap {self.gap_s} s must be above 0, the gap "
+                "below 1e9 s"
             )
 
 

@@ -95,9 +95,9 @@ def task_text(task: Json) -> str:
         for name, words in (
             ("num_calls", "calls"),
             ("root", "tokens of root"),
-            ("trunk", "tokens of trunk"),
-            ("reply", "of each reply"),
-            ("observation", "of each observation"),
+            ("trunk", "tokens of trunk at the end"),
+            ("said", "of each turn in the leaf"),
+            ("reply", "of these its reply"),
         )
         if (known := number(task.get(name))) is not None
     ]

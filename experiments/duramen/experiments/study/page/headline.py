@@ -31,7 +31,11 @@ def headline(study: StudyView, cells: Cells) -> list[Column]:
 
 def glance(study: StudyView, arm: str) -> str:
     """Who computes least and most, and the least of those that are assumed."""
-    known = [each for each in study.by_uncached(arm) if each.arm(arm).uncached_tokens is not None]
+    known = [
+        each
+        for each in study.by_uncached(arm)
+        if each.has_effect and each.arm(arm).uncached_tokens is not None
+    ]
     if not known:
         return "No layout has figures for this engine."
     least = known[0].arm(arm).uncached_tokens or 0
@@ -56,7 +60,8 @@ def glance(study: StudyView, arm: str) -> str:
 
 def bill(study: StudyView, model: str) -> str:
     """Whose bill is lowest and highest, which need not be who computes least and most."""
-    found = [(figures.money(each.usd.get(model)), each) for each in study.layouts]
+    taken = [each for each in study.layouts if each.has_effect]
+    found = [(figures.money(each.usd.get(model)), each) for each in taken]
     known = sorted(((usd, each) for usd, each in found if usd is not None), key=lambda e: e[0])
     if not known:
         return f"No layout has a price for {figures.isolated(model)}."

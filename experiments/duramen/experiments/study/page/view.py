@@ -33,6 +33,7 @@ class LayoutView:
     index: int
     label: str
     is_assumed: bool
+    has_effect: bool
     num_calls: int | None
     num_refused: Mapping[str, int]
     prompt_tokens: int | None
@@ -157,6 +158,7 @@ def _layout(index: int, label: str, json: Json) -> LayoutView:
         index=index,
         label=label,
         is_assumed=bool(json.get("is_assumed")),
+        has_effect=json.get("has_effect") is not False,
         num_calls=whole(json.get("num_calls")),
         num_refused=counts(json.get("num_refused")),
         prompt_tokens=whole(json.get("prompt_tokens")),
