@@ -1,62 +1,24 @@
 """What a replay adds up, and the form of its result."""
 
-import asyncio
 import json
-from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
+from replay_cases import RECORDED, STABLE, fake_engine, growing, replay, said
 
 from duramen.experiments.accounts import Accounts, percentiles
-from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import load_model
-from duramen.experiments.replay import Replay
-from duramen.experiments.target import LiveTarget, ModelTarget, Outcome, Target
-from duramen.experiments.trajectory import Call, Message, Session
+from duramen.experiments.target import LiveTarget, ModelTarget, Outcome
+from duramen.experiments.trajectory import Session
 from duramen.layout.zones import Prompt, Span, Zone
-from duramen.serving.vllm.fake import FakeEngine
 from duramen.serving.vllm.protocol import Sampling
-
-CLOCK, RECORDED, STABLE = ALL = [Layout.parse(n) for n in ("clock", "recorded", "stable")]
 
 
 @pytest.fixture(scope="module")
 def model(smollm2: Path) -> Model:
     return load_model(smollm2, None)
-
-
-def said(text: str) -> Message:
-    return {"role": "assistant", "content": text}
-
-
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def growing(session_id: str, num_calls: int, root: str = "Be brief.") -> Session:
-    """An append-only session: each call adds the last reply and one more question."""
-    messages: list[Message] = [{"role": "system", "content": root}, user("Count with me.")]
-    calls = []
-    for number in range(num_calls):
-        reply = said(f"That makes {number} for {session_id}.")
-        calls.append(Call(tuple(messages), reply))
-        messages += [reply, user(f"And after {number}?")]
-    return Session(session_id, tuple(calls))
-
-
-def replay(
-    model: Model, sessions: Sequence[Session], target: Target, layout: Layout, **options: Any
-) -> Accounts:
-    run = Replay(sessions, model, target, **options)
-    asyncio.run(run.run([layout]))
-    return run.accounts[layout]
-
-
-def fake_engine(model: Model, **sizes: int) -> FakeEngine:
-    return FakeEngine(model.tokenizer.decode, **sizes)
 
 
 def test_the_form_of_the_result(model: Model) -> None:
