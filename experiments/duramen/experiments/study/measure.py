@@ -37,9 +37,7 @@ class _Arm:
     gaps: Counter[str] = field(default_factory=Counter)
     ttft_s: dict[str, list[float]] = field(default_factory=dict)
     busy_s: dict[str, float] = field(default_factory=dict)
-    prefill_s: dict[str, float] = field(
-        default_factory=dict
-    )  # without the overhead of a call
+    prefill_s: dict[str, float] = field(default_factory=dict)  # without the overhead of a call
 
 
 @dataclass
