@@ -390,7 +390,7 @@ TASK = {"num_calls": 10, "root": 804.0, "trunk": 193.0, "k": 4, "step": 1, "behi
             {"break_even_rate": 0.25, "zoned_wins_at_rate_0": True, "break_even_calls": 3},
             "With 10 calls both cost the same when an artifact changes in 25.0% of the calls: "
             "below that zoned is cheaper, above it stable. "
-            "The shortest task for which zoned with k=4 is cheaper has 3 calls.",
+            "Zoned with k=4 is cheaper from 3 calls on.",
         ),
         (
             TASK,

@@ -139,8 +139,7 @@ def finding(task: Json, price: Json) -> str:
         said.append(
             f"No task is long enough for zoned{kept} to be cheaper, as far as was tried."
             if calls is None
-            else f"The shortest task for which zoned{kept} is cheaper has "
-            f"{figures.count(calls)} calls."
+            else f"Zoned{kept} is cheaper from {figures.count(calls)} calls on."
         )
     if (measured := number(price.get("measured"))) is not None:
         said.append(
