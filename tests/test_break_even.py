@@ -144,7 +144,8 @@ def test_the_break_even_rate_is_where_both_cost_the_same(behind, num_calls, k):
 def test_the_break_even_length_is_the_one_from_which_on_it_holds(k, change_rate):
     """Longer tasks lift as much per call."""
     task = replace(TASK, k=k, change_rate=change_rate)
-    longer = [replace(task, num_calls=n, trunk=8.0 * (n - 1)) for n in range(1, 61)]
+    longer = [task.lasting(n) for n in range(1, 61)]
+    assert [each.trunk for each in longer] == [8.0 * (n - 1) for n in range(1, 61)]
     saves = [zoned_saving(each, RATES) > 0 for each in longer]
     num_losing = max((n + 1 for n, saving in enumerate(saves) if not saving), default=0)
     expected = num_losing + 1 if num_losing < 60 else None

@@ -175,7 +175,8 @@ def test_curves_are_shares_of_stable():
     for name, points in (("by_rate", 21), ("by_calls", 11), ("by_trunk", 8)):
         assert {len(line) for line in drawn[name].values()} == {points}
     assert drawn["by_calls"]["16"][0] == pytest.approx(1.0)  # no turn has left: both send the same
-    assert drawn["by_calls"]["1"][-1] < 0.2
+    falling = drawn["by_calls"]["1"]  # one turn and a growing trunk against everything
+    assert 0.5 < falling[-1] < falling[1] < 1
     assert drawn["measured"] == 0.75
     free = {"free": Rates(Decimal(0), Decimal(0), Decimal(0))}
     assert curves(typical, free, {})["prices"]["free"]["by_rate"]["1"][0] is None

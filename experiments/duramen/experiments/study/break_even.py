@@ -70,6 +70,10 @@ class Task:
                 f"{self} is no task: behind, change_rate and moves are shares, 0 to 1"
             )
 
+    def lasting(self, num_calls: int) -> "Task":
+        """The same task over more or fewer calls: its trunk grows as fast."""
+        return replace(self, num_calls=num_calls, trunk=self._lifted * (num_calls - 1))
+
     def stable(self) -> Work:
         return _sum(self.stable_calls())
 
@@ -137,8 +141,7 @@ def zoned_saving(task: Task, rates: Rates) -> Decimal:
 def break_even_calls(task: Task, rates: Rates, limit: int = 400) -> int | None:
     """The length from which on zoned is cheaper, as far as `limit` calls; None if there is none.
     In longer tasks the trunk goes on growing as fast."""
-    lifted = task.trunk / max(task.num_calls - 1, 1)
-    longest = replace(task, num_calls=limit, trunk=lifted * (limit - 1))
+    longest = task.lasting(limit)
     saved, first = Decimal(0), None
     calls = zip(longest.stable_calls(), longest.zoned_calls(rates.marks), strict=True)
     for number, (stable, zoned) in enumerate(calls):

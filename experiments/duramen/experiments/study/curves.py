@@ -167,8 +167,7 @@ def _curves_of(task: Task, rates: Rates) -> dict[str, Any]:
             str(k): [_share(replace(task, k=k, change_rate=r), rates) for r in RATES] for k in TURNS
         },
         "by_calls": {
-            str(k): [_share(replace(task, k=k, num_calls=n), rates) for n in NUM_CALLS]
-            for k in TURNS
+            str(k): [_share(replace(task, k=k).lasting(n), rates) for n in NUM_CALLS] for k in TURNS
         },
         "by_trunk": {
             str(k): [_share(replace(task, k=k, trunk=t), rates) for t in TRUNKS] for k in TURNS
