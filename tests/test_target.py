@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from duramen.experiments.flight import classify
 from duramen.experiments.target import LiveTarget, Outcome
 from duramen.layout.errors import EngineError
+from duramen.serving.kv.attribute import classify
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.protocol import Completion, EngineInfo, Sampling
 from duramen.serving.vllm.timings import EngineTimes

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from duramen.experiments.flight import Flight, classify
 from duramen.experiments.trajectory import Message, Tool
-from duramen.layout.blocks import block_hashes, common_prefix
+from duramen.layout.blocks import BlockHash, block_hashes
 from duramen.layout.errors import EngineError, LayoutError
+from duramen.serving.kv.attribute import Flight, Flights
 from duramen.serving.kv.cache import BlockCache
-from duramen.serving.kv.radix import RadixCache
 from duramen.serving.vllm.protocol import Engine, Sampling
 from duramen.serving.vllm.timings import EngineTimes
 
@@ -150,8 +149,8 @@ class LiveTarget:
         self._serial = serial
         self._salt_of_run = salt
         self._salt = ""
-        self._flights: list[Flight] = []
-        self._computed = RadixCache()  # by the calls that have finished
+        self._block_tokens = engine.mirror.block_size if engine.mirror else self.unit_tokens
+        self._flights = Flights(self._block_tokens)
         self._is_settled = False
         self._num_sent = 0
         self._num_begun = 0
@@ -170,7 +169,7 @@ class LiveTarget:
             self._salt = f"{self._salt_of_run}-{self._num_begun}-{name}"
         elif not await self._engine.reset_prefix_cache():
             raise EngineError("the engine did not empty its cache between two layouts")
-        self._computed = RadixCache()
+        self._flights = Flights(self._block_tokens)
         self._is_settled = True
         self._num_sent = 0
 
@@ -184,9 +183,9 @@ class LiveTarget:
                 token_ids, self._next_sampling(), tools=tools, salt=self._salt
             )
         finally:
-            self._flights.remove(flight)
+            self._flights.leave(flight)
         computed = [*token_ids, *done.token_ids[:-1]]
-        self._computed.insert(computed)
+        self._flights.remember(self._hashes(computed, flight.hashes))
         self._is_settled = self._serial and await self._settle(computed)
         return Outcome(
             done.token_ids,
@@ -213,33 +212,30 @@ class LiveTarget:
         return replace(self._sampling, seed=seed)
 
     def _take_off(self, token_ids: Sequence[int]) -> Flight:
-        mirror = self._engine.mirror
-        flight = Flight(
-            token_ids,
-            predicted=mirror.predicted(token_ids, self._salt) if mirror else None,
+        mirror, hashes = self._engine.mirror, self._hashes(token_ids)
+        return self._flights.take_off(
+            hashes,
+            len(token_ids),
+            mirror.resident(hashes, len(token_ids)) if mirror else None,
             num_removed=mirror.num_removed if mirror else 0,
-            num_computed=self._computed.match(token_ids).num_tokens,
             is_settled=self._is_settled,
-            beside=[other.prompt for other in self._flights],
         )
-        for other in self._flights:
-            other.beside.append(token_ids)
-        self._flights.append(flight)
-        return flight
+
+    def _hashes(
+        self, token_ids: Sequence[int], known: Sequence[BlockHash] = ()
+    ) -> Sequence[BlockHash]:
+        """Of all full blocks, of which the first are `known`; none without a mirror to ask."""
+        if self._engine.mirror is None:
+            return ()
+        if not known:
+            return [*block_hashes(token_ids, self._block_tokens, self._salt)]
+        rest = token_ids[len(known) * self._block_tokens :]
+        return [*known, *block_hashes(rest, self._block_tokens, parent=known[-1])]
 
     async def _mismatch(self, flight: Flight, delivered: int | None) -> str | None:
         mirror, predicted = self._engine.mirror, flight.predicted
-        if mirror is None or predicted is None or delivered is None or delivered == predicted:
+        if mirror is None or predicted is None or delivered is None:
             return None
         if delivered < predicted:
             await self._settle(())  # what was evicted may not have been heard of yet
-        common = [common_prefix(prompt, flight.prompt) for prompt in flight.beside]
-        removed = mirror.num_removed > flight.num_removed
-        known = flight.num_computed >= delivered if delivered > predicted else removed
-        return classify(
-            predicted,
-            delivered,
-            shared=max(common, default=0) >= predicted + self.unit_tokens,
-            evicted=removed and bool(flight.beside),
-            lagging=known and not flight.is_settled,
-        )
+        return flight.mismatch(delivered, mirror.num_removed)

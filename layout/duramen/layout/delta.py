@@ -88,7 +88,7 @@ class DeltaRenderer:
             closed = self.full(Marked(messages[: len(window) + 1]), prompt=False)
             after = self.full(messages, prompt=True)
             start = self._boundary(after, closed, len(window) + 1)
-            broken = self._break(opened, after)
+            broken = self.broken(opened, after)
             floor = 0 if broken else len(opened)
             data_end = max(floor, _data_end(after[:start], len(window) + 1))
             tail = _rest_of_turn(after[data_end:start], reply)
@@ -105,11 +105,11 @@ class DeltaRenderer:
             closed = self.full(Marked(messages[: len(window)]), prompt=False)
             opened = self.full(Marked(messages[: len(window)]), prompt=True)
             after = self.full(messages, prompt=True)
-            broken = self._break(opened, after)
+            broken = self.broken(opened, after)
             start = len(opened) if broken is None else self._boundary(after, closed, len(window))
             if broken is not None and new and new[0].get("role") == "assistant":
                 # It continues in the turn that the generation prompt opened.
-                start += self._common(opened[len(closed) :], after[start:])
+                start += self.common(opened[len(closed) :], after[start:])
             return Delta(after[start:], 0, shift, broken)
 
         return self._windowed(render, history)
@@ -121,7 +121,7 @@ class DeltaRenderer:
             messages = marked_messages([*window, reply])
             opened = self.full(Marked(messages[:-1]), prompt=True)
             closed = self.full(messages, prompt=False)
-            return closed[self._common(opened, closed) :]
+            return closed[self.common(opened, closed) :]
 
         if self.template.is_local and len(history) > HEAD + TAIL:
             try:
@@ -132,12 +132,12 @@ class DeltaRenderer:
 
     def _boundary(self, after: Tracked, closed: Tracked, origin: int) -> int:
         """Where, in `after`, the message of `origin` is over as it is at the end of `closed`."""
-        if _begins(after, closed) or self._common(closed, after) == len(closed):
+        if _begins(after, closed) or self.common(closed, after) == len(closed):
             return len(closed)
         end_in_after, end_in_closed = (_data_end(text, origin) for text in (after, closed))
-        return end_in_after + self._common(closed[end_in_closed:], after[end_in_after:])
+        return end_in_after + self.common(closed[end_in_closed:], after[end_in_after:])
 
-    def _common(self, a: Tracked, b: Tracked) -> int:
+    def common(self, a: Tracked, b: Tracked) -> int:
         """Length of the common beginning of both: the same text with the same control tokens, and
         none of `b` cut in two."""
         length = common_text(a, b)
@@ -153,12 +153,13 @@ class DeltaRenderer:
         differing = in_a.keys() ^ in_b.keys()  # here one of them has data that spells it
         return min([length, *cut, *differing])
 
-    def _break(self, before: Tracked, after: Tracked) -> Break | None:
+    def broken(self, before: Tracked, after: Tracked) -> Break | None:
+        """Where `after` does not begin with `before`, None if it does."""
         if _begins(after, before):
             return None
         at = common_text(before, after)
         if at == len(before):
-            at = self._common(before, after)  # the same text may still hold other control tokens
+            at = self.common(before, after)  # the same text may still hold other control tokens
         if at == len(before):
             return None
         return Break(at, str(before[at : at + 40]), str(after[at : at + 40]))

@@ -47,8 +47,13 @@ class EngineError(DuramenError):
 
 
 class RequestError(EngineError):
-    """One request was refused; `status` is the HTTP status the engine gave."""
+    """One request was refused; `status` is the HTTP status the engine gave, `reason` its own words
+    and `param` the field that it names, if any."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(
+        self, message: str, status: int, *, reason: str = "", param: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason or message
+        self.param = param

@@ -4,8 +4,10 @@ The *open stretch* is the last control token and the ordinary text behind it: te
 may change its ids. A proven seam says that it does not; otherwise the stretch is encoded again.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from duramen.layout.encode import EncodedText, Encoder, num_differing
 from duramen.layout.segment_cache import text_digest
@@ -14,6 +16,15 @@ from duramen.layout.tracked import Tracked, concat
 from duramen.layout.zones import Prompt, Span, Zone
 
 _NO_TEXT = Tracked("", ())
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A reply that the model gave: tokens [start, end) stand for message number `message`."""
+
+    message: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,35 @@ class TokenStream:
         end = len(self.token_ids)
         self.spans.append(Span(start, end, Zone.LEAF, source, text_digest(text), sampled=True))
         self._open = _OpenStretch(_NO_TEXT, end)
+
+    def restore(self, token_ids: Sequence[int], num_root: int, replies: Sequence[Sampled]) -> None:
+        """Ids of a prompt that was sent before, in a stream that is empty. The first `num_root` are
+        root, the others history, with the ascending `replies` in it."""
+        self.token_ids += token_ids
+        places = [(0, num_root, Zone.ROOT, "root", False)]
+        position = num_root
+        for reply in replies:
+            source = f"message {reply.message} (assistant) text"
+            places.append((position, reply.start, Zone.TRUNK, "history", False))
+            places.append((max(position, reply.start), reply.end, Zone.TRUNK, source, True))
+            position = max(position, reply.end)
+        places.append((position, len(token_ids), Zone.TRUNK, "history", False))
+        self.spans += [
+            Span(start, end, zone, source, _ids_digest(token_ids[start:end]), sampled)
+            for start, end, zone, source, sampled in places
+            if start < end
+        ]
+        self._open = _OpenStretch(_NO_TEXT, len(self.token_ids))
+
+    def rewind(self, num_tokens: int) -> None:
+        """Forget what is behind the first `num_tokens`, which end with a control token or are 0."""
+        del self.token_ids[num_tokens:]
+        self.spans = [span for span in self.spans if span.start < num_tokens]
+        if self.spans and self.spans[-1].end > num_tokens:
+            cut = self.spans[-1]
+            digest = _ids_digest(self.token_ids[cut.start :])
+            self.spans[-1] = replace(cut, end=num_tokens, digest=digest)
+        self._open = _OpenStretch(_NO_TEXT, num_tokens)
 
     def freeze(self) -> None:
         """What was leaf is trunk from now on."""
@@ -145,3 +185,8 @@ class TokenStream:
         begin, _, _ = self.encoder.prover.tokenizer.controls(text)[-1]
         inside = [(character - begin, index) for character, index in spans if character > begin]
         self._open = _OpenStretch(text[begin:], base + encoded.last_control, tuple(inside))
+
+
+def _ids_digest(token_ids: Sequence[int]) -> bytes:
+    """16 bytes that identify these ids, for spans of which the text is not at hand."""
+    return blake2b(array("q", token_ids), digest_size=16, person=b"token ids").digest()

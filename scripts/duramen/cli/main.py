@@ -39,6 +39,12 @@ COMMANDS = {
         "duramen.cli.simulate", "simulate", "Run a trace without text through a cache model."
     ),
     "model": Entry("duramen.cli.model", "app", "Fetch or make small models to try things with."),
+    "serve": Entry(
+        "duramen.cli.serve",
+        "serve",
+        "Serve a model over OpenAI's API, every conversation token-exact.",
+    ),
+    "key": Entry("duramen.cli.key", "key", "Make an API key for a tenant of the gateway."),
     "doctor": Entry(
         "duramen.cli.doctor",
         "doctor",

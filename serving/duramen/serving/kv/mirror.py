@@ -97,6 +97,17 @@ class KvMirror:
             return None
         return match_prefix(token_ids, self._num_copies, self.block_size, salt)
 
+    def resident(self, hashes: Sequence[BlockHash], num_tokens: int) -> int | None:
+        """As `predicted`, for a prompt of `num_tokens` whose full blocks have these hashes."""
+        if self.broken:
+            return None
+        num_blocks = 0
+        for own_hash in hashes[: (num_tokens - 1) // self.block_size]:
+            if own_hash not in self._num_copies:
+                break
+            num_blocks += 1
+        return num_blocks * self.block_size
+
     def holds_all(self, token_ids: Sequence[int], salt: str = "") -> bool:
         """Whether every full block of `token_ids` is known to be resident."""
         own_hashes = block_hashes(token_ids, self.block_size, salt)

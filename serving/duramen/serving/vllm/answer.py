@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from duramen.layout.errors import EngineError
+from duramen.serving.vllm.gathered import Gathered
 from duramen.serving.vllm.protocol import Completion, OnTokens
 
 
@@ -19,11 +20,7 @@ class Answer:
         self._arrivals_s: list[float] = []  # one for each event that carried tokens
         self._confirmed = False
         self.sampled: list[int] = []
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._tool_calls: list[dict[str, Any]] = []
-        self.finish_reason: str | None = None
-        self.stop_reason: str | int | None = None
+        self._choice = Gathered()
         self._usage: Mapping[str, Any] | None = None
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -32,15 +29,20 @@ class Answer:
             self._confirm(ran)
         self._usage = event.get("usage") or self._usage
         for choice in event["choices"]:
-            text = self._add_delta(choice.get("delta") or {})
+            text = self._choice.add(choice)
             if new_ids := choice.get("token_ids"):
                 self._arrivals_s.append(time.perf_counter() - self._started_s)
                 self.sampled += new_ids
                 if self._on_tokens:
                     self._on_tokens(tuple(new_ids), text)
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-            if choice.get("stop_reason") is not None:
-                self.stop_reason = choice["stop_reason"]
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self._choice.finish_reason
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        return self._choice.stop_reason
 
     def completion(self, message: Mapping[str, Any] | None = None) -> Completion:
         """The finished call; `message` replaces what was collected.
@@ -58,7 +60,7 @@ class Answer:
         elapsed_s = time.perf_counter() - self._started_s
         return Completion(
             token_ids=tuple(self.sampled),
-            message=message or self._message(),
+            message=message or self._choice.message,
             finish_reason=str(self.finish_reason),
             stop_reason=self.stop_reason,
             prompt_tokens=self._usage["prompt_tokens"],
@@ -75,25 +77,3 @@ class Answer:
                 f"({len(ran)} came back): this server does not take token ids in chat requests"
             )
         self._confirmed = True
-
-    def _add_delta(self, delta: Mapping[str, Any]) -> str:
-        text = delta.get("content") or ""
-        self._text.append(text)
-        self._reasoning.append(delta.get("reasoning") or "")
-        for part in delta.get("tool_calls") or ():
-            while len(self._tool_calls) <= part["index"]:
-                function = {"name": "", "arguments": ""}
-                self._tool_calls.append({"id": None, "type": "function", "function": function})
-            call = self._tool_calls[part["index"]]
-            call["id"] = part.get("id") or call["id"]
-            for key, value in (part.get("function") or {}).items():
-                call["function"][key] += value or ""
-        return text
-
-    def _message(self) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text) or None}
-        if self._tool_calls:
-            message["tool_calls"] = self._tool_calls
-        if reasoning := "".join(self._reasoning):
-            message["reasoning"] = reasoning
-        return message

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.kv.mirror import KvMirror
@@ -42,6 +43,33 @@ class VllmEngine:
         on_tokens: OnTokens | None = None,
     ) -> Completion:
         return await self._seam.run(token_ids, sampling, tools, salt, on_tokens)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return await self._http.post(path, body)
+
+    def batches(
+        self, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        return self._http.batches(path, body)
+
+    @property
+    def is_alive(self) -> bool | None:
+        """Whether the server that we started runs; None for one that we only attached to."""
+        return None if self._process is None else self._process.is_alive
+
+    async def is_healthy(self, timeout_s: float) -> bool:
+        """Whether the server says in time that its engine works."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._http.get("/health")
+        except (EngineError, TimeoutError):
+            return False
+        return True
+
+    def explain(self) -> str:
+        """What is known of a server that died or does not answer: a sentence. Ask before `close`,
+        which deletes the log."""
+        return self._http.explain()
 
     async def settle(self, token_ids: Sequence[int], salt: str = "") -> bool:
         if self._feed is None or self.mirror is None:

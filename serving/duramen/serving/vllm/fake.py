@@ -65,7 +65,7 @@ class FakeEngine:
         room = self._max_tokens - len(token_ids)
         if room < 1 or not token_ids:
             raise RequestError(f"a prompt of {len(token_ids)} tokens leaves no room", status=400)
-        sampled, by_eos = _sample(token_ids, sampling, min(sampling.max_tokens, room))
+        sampled, by_eos = sample(token_ids, sampling, min(sampling.max_tokens, room))
         started_s = time.perf_counter()
         cached_tokens = await self._run(token_ids, sampled, salt)
         arrivals_s = []
@@ -135,7 +135,7 @@ class FakeEngine:
         self.mirror.sequence += 1
 
 
-def _sample(prompt: Sequence[int], sampling: Sampling, max_tokens: int) -> tuple[list[int], bool]:
+def sample(prompt: Sequence[int], sampling: Sampling, max_tokens: int) -> tuple[list[int], bool]:
     """Ids that depend on prompt, temperature and seed alone; whether the last one is the EOS."""
     seed = sampling.seed if sampling.temperature else None
     state = blake2b(repr((list(prompt), sampling.temperature, seed)).encode()).digest()

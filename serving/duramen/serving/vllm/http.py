@@ -1,7 +1,7 @@
 """HTTP to one vLLM server: JSON, server-sent events, and its refusals as our errors."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -31,6 +31,10 @@ class EngineHttp:
         async with self._request("GET", path, None) as response:
             return await response.read()
 
+    def explain(self) -> str:
+        """What is known of a server that does not answer: a sentence."""
+        return self._explain()
+
     async def get_json(self, path: str) -> Any:
         return self._json(path, await self.get(path))
 
@@ -40,19 +44,36 @@ class EngineHttp:
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the JSON of each event until the final [DONE]; a stream without one is an error."""
+        async with aclosing(self.batches(path, body)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(
+        self, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """As `stream`, the events that arrived together in one list."""
         async with self._request("POST", path, body) as response:
             buffer = bytearray()  # an event may be as long as the prompt: no line limit fits
             async for part in response.content.iter_any():
                 buffer += part
-                while (end := buffer.find(b"\n\n")) >= 0:
-                    data = bytes(buffer[:end]).removeprefix(b"data:").strip()
-                    del buffer[: end + 2]
+                end = buffer.rfind(b"\n\n")
+                if end < 0:
+                    continue
+                found = bytes(buffer[:end]).split(b"\n\n")
+                del buffer[: end + 2]
+                batch: list[dict[str, Any]] = []
+                for item in found:
+                    data = item.removeprefix(b"data:").strip()
                     if data == DONE:
+                        yield batch
                         return
                     event = self._json(path, data)
                     if "error" in event:
+                        yield batch
                         raise self._refusal(event["error"].get("code") or 500, data)
-                    yield event
+                    batch.append(event)
+                yield batch
         raise EngineError(f"the engine broke off in the middle of an answer. {self._explain()}")
 
     async def close(self) -> None:
@@ -87,13 +108,20 @@ class EngineHttp:
 
     def _refusal(self, status: int, body: bytes) -> EngineError:
         """One line out of an error body, which is JSON by convention but not by force."""
+        param = None
         try:
-            message = str(msgspec.json.decode(body)["error"]["message"])
-        except (msgspec.DecodeError, KeyError, TypeError):
+            error = msgspec.json.decode(body)["error"]
+            message, param = str(error["message"]), error.get("param")
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             message = body.decode(errors="replace")
         line = " ".join(message.split()) or "no reason given"
         if status in (401, 403):
             line += "; give its key with --api-key or DURAMEN_API_KEY"
         if 400 <= status < 500:
-            return RequestError(f"the engine refused the request ({status}): {line}", status)
+            return RequestError(
+                f"the engine refused the request ({status}): {line}",
+                status,
+                reason=line,
+                param=param if isinstance(param, str) else None,
+            )
         return EngineError(f"the engine failed ({status}): {line} {self._explain()}")

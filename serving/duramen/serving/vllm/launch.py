@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +21,7 @@ from duramen.serving.vllm.version import Build, check_version, installed_build
 Progress = Callable[[str], None]
 
 HOST = "127.0.0.1"
+CPU_KV_CACHE_GIB = 2
 STOP_TIMEOUT_S = 30.0  # the guard kills after 10 s; this only bounds a machine that hangs
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -39,10 +41,18 @@ class VllmConfig:
     block_size: int | None = None  # None: see default_block_size
     max_model_len: int | None = None
     num_kv_blocks: int | None = None
-    kv_cache_gib: int | None = None  # None: 2 on the CPU build
+    kv_cache_gib: int | None = None  # None: CPU_KV_CACHE_GIB on the CPU build
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    long_prefill_token_threshold: int | None = None
+    enable_chunked_prefill: bool | None = None
+    scheduling_policy: Literal["fcfs", "priority"] | None = None
+    gpu_memory_utilization: float | None = None  # unused where kv_cache_gib is given
+    tensor_parallel_size: int = 1
     chat_template: Path | None = None  # None: the model's own
     tool_parser: str | None = "hermes"
+    reasoning_parser: str | None = None
+    model_name: str | None = None  # that it is served under; None: its folder
     scale_out: bool = False  # also serve /inference/v1/generate and render/derender
     extra_args: tuple[str, ...] = ()
 
@@ -124,26 +134,40 @@ def _command(config: VllmConfig, build: Build, port: int, events: EventEndpoints
     command += ["--model", str(config.model_dir), "--host", HOST, "--port", str(port)]
     command += ["--enable-prompt-tokens-details"]
     command += ["--kv-events-config", msgspec.json.encode(event_config).decode()]
-    block_size = config.block_size or default_block_size(build)
-    options = {
-        "--block-size": block_size,
-        "--max-model-len": config.max_model_len,
-        "--num-gpu-blocks-override": config.num_kv_blocks,
-        "--max-num-seqs": config.max_num_seqs,
-        "--chat-template": config.chat_template,
-    }
-    for option, value in options.items():
+    for option, value in _options(config, build).items():
         if value is not None:
             command += [option, str(value)]
+    if config.enable_chunked_prefill is not None:
+        no = "" if config.enable_chunked_prefill else "no-"
+        command += [f"--{no}enable-chunked-prefill"]
     if config.tool_parser:
         command += ["--enable-auto-tool-choice", "--tool-call-parser", config.tool_parser]
     if config.scale_out:
         command += ["--enable-scale-out"]
     if build == "cpu":
         command += ["--enforce-eager"]
-    elif config.kv_cache_gib is not None:
-        command += ["--kv-cache-memory-bytes", str(config.kv_cache_gib * 2**30)]
     return [*command, *config.extra_args]
+
+
+def _options(config: VllmConfig, build: Build) -> dict[str, object]:
+    """Options that take one value; those without one are left to vLLM."""
+    kv_bytes = config.kv_cache_gib * 2**30 if config.kv_cache_gib and build == "gpu" else None
+    several = config.tensor_parallel_size if config.tensor_parallel_size > 1 else None
+    return {
+        "--block-size": config.block_size or default_block_size(build),
+        "--max-model-len": config.max_model_len,
+        "--num-gpu-blocks-override": config.num_kv_blocks,
+        "--kv-cache-memory-bytes": kv_bytes,
+        "--gpu-memory-utilization": config.gpu_memory_utilization,
+        "--tensor-parallel-size": several,
+        "--max-num-seqs": config.max_num_seqs,
+        "--max-num-batched-tokens": config.max_num_batched_tokens,
+        "--long-prefill-token-threshold": config.long_prefill_token_threshold,
+        "--scheduling-policy": config.scheduling_policy,
+        "--chat-template": config.chat_template,
+        "--reasoning-parser": config.reasoning_parser,
+        "--served-model-name": config.model_name,
+    }
 
 
 def default_block_size(build: Build | None = None) -> int:
@@ -155,7 +179,9 @@ def default_block_size(build: Build | None = None) -> int:
 
 
 def _build_environment(config: VllmConfig, build: Build) -> dict[str, str]:
-    return {"VLLM_CPU_KVCACHE_SPACE": str(config.kv_cache_gib or 2)} if build == "cpu" else {}
+    if build != "cpu":
+        return {}
+    return {"VLLM_CPU_KVCACHE_SPACE": str(config.kv_cache_gib or CPU_KV_CACHE_GIB)}
 
 
 def _free_port() -> int:

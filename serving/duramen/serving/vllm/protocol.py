@@ -1,6 +1,6 @@
 """What the rest of Duramen asks of an engine: run these token ids, say exactly what happened."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -110,3 +110,16 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free everything; a second call does nothing."""
+
+
+class ChatEngine(Engine, Protocol):
+    """An engine that also takes OpenAI requests as they are; the gateway's upstream."""
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer's JSON. Raises RequestError, EngineError."""
+
+    def batches(
+        self, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Yield the events of a streamed answer, those that came together in one list. Closing it
+        ends the request in the engine. Raises RequestError, EngineError."""

@@ -8,6 +8,7 @@ ids alone, then one more call that has vLLM's parsers read the sampled ids (it n
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from duramen.layout.errors import EngineError
@@ -109,9 +110,12 @@ class GenerateSeam:
         message = {key: parsed[key] for key in MESSAGE_KEYS if parsed.get(key)}
         if isinstance(answer.stop_reason, str):
             message["content"] = message.get("content", "").rpartition(answer.stop_reason)[0]
-        if "tool_calls" in message and answer.finish_reason == "stop":
-            answer.finish_reason = "tool_calls"
-        return answer.completion({"content": None} | message)
+        finish_reason = answer.finish_reason
+        if "tool_calls" in message and finish_reason == "stop":
+            finish_reason = "tool_calls"
+        return replace(
+            answer.completion({"content": None} | message), finish_reason=str(finish_reason)
+        )
 
 
 async def find_seam(http: EngineHttp, model: str) -> tuple[Seam, Completion]:

@@ -1,0 +1,72 @@
+"""What a call could reuse, what it was promised and what it got."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from duramen.layout.blocks import BlockHash, reusable_tokens
+from duramen.layout.bounds import Bounds
+from duramen.layout.zones import Span
+from duramen.serving.gateway.sessions.conversation import Opened
+from duramen.serving.gateway.sessions.tree import Session
+from duramen.serving.kv.seen import SeenBlocks, split_hashes
+
+SHORT = 8  # bytes of a digest that are kept
+
+
+@dataclass
+class History:
+    """What was sent and sampled before, under one cache salt. Lives as long as the gateway."""
+
+    seen: SeenBlocks = field(default_factory=SeenBlocks)
+    beginnings: set[bytes] = field(default_factory=set)
+
+
+class Histories:
+    """One History for each salt."""
+
+    def __init__(self, unit_tokens: int, block_size: int) -> None:
+        self._unit_tokens = unit_tokens
+        self._block_size = block_size
+        self._by_salt: defaultdict[str, History] = defaultdict(History)
+
+    def bounds(self, opened: Opened, session: Session, salt: str) -> Bounds:
+        """Of the call before it counts as sent."""
+        history = self._by_salt[salt]
+        num_tokens = len(opened.prompt.token_ids)
+        blocks = history.seen.match(opened.hashes) * self._block_size
+        token = min(max(opened.num_recorded, blocks), num_tokens)
+        content = 0
+        for span, beginning in zip(
+            opened.prompt.spans, _beginnings(opened.prompt.spans), strict=True
+        ):
+            known = span.digest[:SHORT] in session.digests or beginning in history.beginnings
+            in_prefix = min(max(token - span.start, 0), span.num_tokens)
+            content += span.num_tokens if known else in_prefix
+        unit = reusable_tokens(token, num_tokens, self._unit_tokens)
+        return Bounds(num_tokens, content, token, unit)
+
+    def sent(self, opened: Opened, session: Session, salt: str) -> None:
+        history = self._by_salt[salt]
+        history.seen.add(opened.hashes)
+        if opened.turn.parent is None:
+            history.beginnings.update(_beginnings(opened.prompt.spans))
+        session.digests.update(s.digest[:SHORT] for s in opened.prompt.spans)
+
+    def sampled(self, hashes: bytes, salt: str) -> None:
+        self._by_salt[salt].seen.add(hashes)
+
+
+def _beginnings(spans: Sequence[Span]) -> list[bytes]:
+    """For each span a digest of all spans up to and with it."""
+    chained = []
+    last = b""
+    for span in spans:
+        last = blake2b(last + span.digest, digest_size=SHORT).digest()
+        chained.append(last)
+    return chained
+
+
+def block_list(hashes: bytes) -> list[BlockHash]:
+    return [BlockHash(block) for block in split_hashes(hashes)]

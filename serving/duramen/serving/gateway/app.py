@@ -1,0 +1,91 @@
+"""The routes. Every error leaves in OpenAI's shape, and none with a traceback."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from duramen.serving.gateway import log
+from duramen.serving.gateway.chat import ChatService
+from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.gateway import Gateway
+from duramen.serving.gateway.openapi import openapi
+from duramen.serving.gateway.others import Endpoints
+from duramen.serving.gateway.wire import REQUEST_ID, Answering, Disconnected, send_json
+
+Serve = Callable[[Request, Receive, Send], Awaitable[None]]
+
+
+class Endpoint:
+    """One route as ASGI: gives the request an id, and errors their form."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = scope[REQUEST_ID] = f"req-{secrets.token_hex(8)}"
+
+        async def with_id(message: dict) -> None:  # type: ignore[type-arg]
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        answering = Answering(with_id)  # type: ignore[arg-type]
+        try:
+            await self._serve(Request(scope, receive), receive, answering)
+        except Disconnected:
+            pass
+        except ApiError as error:
+            await answering.fail(error)
+        except Exception as error:
+            log.event("failed", logging.ERROR, request_id=request_id, error=error)
+            await answering.fail(
+                ApiError(500, "the gateway failed: see its log", type="server_error")
+            )
+
+
+def make_app(gateway: Gateway) -> Starlette:
+    chat, others = ChatService(gateway), Endpoints(gateway)
+    description = openapi()
+
+    async def described(request: Request, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, description)
+
+    def route(path: str, serve: Serve, *methods: str) -> Route:
+        return Route(path, Endpoint(serve), methods=list(methods))
+
+    return Starlette(
+        routes=[
+            route("/v1/chat/completions", chat, "POST"),
+            route("/v1/completions", others.completions, "POST"),
+            route("/v1/models", others.models, "GET"),
+            route("/v1/models/{model:path}", others.models, "GET"),
+            route("/tokenize", others.tokenize, "POST"),
+            route("/v1/duramen/sessions", others.sessions, "GET"),
+            route("/v1/duramen/sessions/{session:path}", others.session, "GET", "DELETE"),
+            route("/health", others.health, "GET"),
+            route("/metrics", others.metrics, "GET"),
+            route("/openapi.json", described, "GET"),
+        ],
+        exception_handlers={HTTPException: _http_error},  # type: ignore[dict-item]
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> "_Refusal":
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    return _Refusal(ApiError(error.status_code, what), dict(error.headers or {}))
+
+
+class _Refusal:
+    def __init__(self, error: ApiError, headers: dict[str, str]) -> None:
+        self._error = error
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, self._error.status, self._error.body, self._headers)

@@ -1,0 +1,210 @@
+"""One chat call: what goes out, what comes back, what is remembered of it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from duramen.layout.bounds import Bounds
+from duramen.layout.errors import EngineError
+from duramen.layout.zones import Zone
+from duramen.serving.gateway.sessions.conversation import Conversations, Opened
+from duramen.serving.gateway.sessions.records import Reply
+from duramen.serving.gateway.wire import event as as_event
+from duramen.serving.vllm.gathered import Gathered
+
+
+class ChatCall:
+    """Takes the engine's events or its answer, keeps ids, and gives what the client gets.
+
+    `opened` None: not token-exact, nothing is remembered. The client sees the model under the name
+    that it asked for, and of ids, prompts and usage only what it asked for.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        body: Mapping[str, Any],
+        model_name: str,
+        opened: Opened | None,
+    ) -> None:
+        self.opened = opened
+        self.usage: Mapping[str, Any] | None = None
+        self.num_sampled = 0
+        self.started_s = time.perf_counter()
+        self.arrivals_s: list[float] = []
+        self.last_chunk: Mapping[str, Any] = {}
+        self._conversations = conversations
+        self._model_name = model_name
+        self._wants_ids = bool(body.get("return_token_ids"))
+        self._wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        self._shows_stop = bool(body.get("include_stop_str_in_output"))
+        self._is_single = (body.get("n") or 1) == 1
+        self._choices: dict[int, Gathered] = {}
+        self._replies: dict[int, Reply] = {}
+        self._confirmed = opened is None
+
+    @property
+    def delivered(self) -> int | None:
+        """Cached tokens as the engine reports them; with n > 1 it shows one child of n: None."""
+        if self.usage is None or not self._is_single:
+            return None
+        details = self.usage.get("prompt_tokens_details") or {}
+        cached: int | None = details.get("cached_tokens")
+        return cached
+
+    @property
+    def finish_reasons(self) -> list[str | None]:
+        return [choice.finish_reason for _, choice in sorted(self._choices.items())]
+
+    @property
+    def reply_hashes(self) -> bytes:
+        return b"".join(reply.hashes for reply in self._replies.values())
+
+    def take_event(self, chunk: dict[str, Any]) -> bytes:
+        """One event of a stream, as it is to be forwarded; b"" if the client did not ask for it.
+
+        Raises EngineError if the engine ran other ids than the ones sent.
+        """
+        self._check_prompt(chunk)
+        has_usage = self._take_usage(chunk)
+        arrived = False
+        for choice in chunk["choices"]:
+            ids = choice.get("token_ids") if self._wants_ids else choice.pop("token_ids", None)
+            index = choice["index"]
+            gathered = self._choices.get(index)
+            if gathered is None:
+                gathered = self._choices[index] = Gathered()
+            content = gathered.add(choice)
+            if ids:
+                arrived = True
+                self.num_sampled += len(ids)
+                self._keep_piece(index, ids, content)
+            if gathered.finish_reason is not None:
+                self._finish(index, gathered)
+        if arrived:
+            self.arrivals_s.append(time.perf_counter() - self.started_s)
+        chunk["model"] = self._model_name
+        if chunk["choices"]:
+            self.last_chunk = chunk
+        elif has_usage and not self._wants_usage:
+            return b""
+        return as_event(chunk)
+
+    def take_answer(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The whole answer at once, as it is to be forwarded."""
+        self._check_prompt(answer)
+        self._take_usage(answer)
+        for choice in answer["choices"]:
+            ids = choice.get("token_ids") if self._wants_ids else choice.pop("token_ids", None)
+            message = {key: value for key, value in choice["message"].items() if value}
+            gathered = Gathered()
+            gathered.add({**choice, "delta": {}})
+            self._choices[choice["index"]] = gathered
+            if ids:
+                self.num_sampled += len(ids)
+                self._keep_piece(choice["index"], ids, message.get("content") or "")
+            self._finish(choice["index"], gathered, {"content": None} | message)
+        self.arrivals_s.append(time.perf_counter() - self.started_s)
+        answer["model"] = self._model_name
+        return answer
+
+    def extra_event(self, duramen: Mapping[str, Any]) -> bytes:
+        """The explanation, as a chunk without choices."""
+        kept = ("id", "object", "created", "model")
+        chunk = {key: self.last_chunk[key] for key in kept if key in self.last_chunk}
+        return as_event({**chunk, "choices": [], "duramen": duramen})
+
+    def _check_prompt(self, data: dict[str, Any]) -> None:
+        ran = (
+            data.get("prompt_token_ids") if self._wants_ids else data.pop("prompt_token_ids", None)
+        )
+        data.pop("prompt_text", None)
+        data.pop("kv_transfer_params", None)
+        if self.opened is None or ran is None:
+            return
+        if ran != self.opened.prompt.token_ids:
+            raise EngineError(
+                f"the engine ran other token ids than the {len(self.opened.prompt.token_ids)} sent "
+                f"({len(ran)} came back)"
+            )
+        self._confirmed = True
+
+    def _take_usage(self, data: dict[str, Any]) -> bool:
+        usage = data.get("usage")
+        if usage is None:
+            return False
+        self.usage = usage
+        details = usage.get("prompt_tokens_details") or {}
+        shown = {**usage, "prompt_tokens_details": {**details, "cached_tokens": self.delivered}}
+        data["usage"] = shown
+        return True
+
+    def _keep_piece(self, index: int, ids: Sequence[int], content: str) -> None:
+        if self.opened is None:
+            return
+        if not self._confirmed:
+            raise EngineError("the engine did not say which token ids it ran")
+        reply = self._replies.get(index)
+        if reply is None:
+            reply = self._conversations.begin_reply(self.opened.turn, index)
+            self._replies[index] = reply
+        self._conversations.add_piece(reply, ids, content)
+
+    def _finish(
+        self, index: int, gathered: Gathered, message: Mapping[str, Any] | None = None
+    ) -> None:
+        reply = self._replies.get(index)
+        if reply is None or reply.finish or gathered.finish_reason in ("abort", "error"):
+            return
+        self._conversations.finish(
+            reply,
+            dict(message or gathered.message),
+            str(gathered.finish_reason),
+            None if self._shows_stop else gathered.stop_reason,
+        )
+
+
+def explanation(
+    call: ChatCall,
+    *,
+    why_not_exact: str | None,
+    bounds: Bounds | None,
+    predicted: tuple[int, int] | None,
+    mismatch: str | None,
+    cause: str | None,
+    policies: Sequence[str],
+    queued_s: float,
+) -> dict[str, Any]:
+    """The `duramen` object: what is told of a call, without any of its content."""
+    opened = call.opened
+    told: dict[str, Any] = {
+        "token_exact": opened is not None,
+        "not_exact_because": why_not_exact,
+        "queued_ms": round(queued_s * 1000, 3),
+        "delivered_tokens": call.delivered,
+        "predicted_tokens": list(predicted) if predicted else None,
+        "mismatch": mismatch,
+        "policies": list(policies),
+        "finish_reasons": call.finish_reasons,
+        "sampled_tokens": call.num_sampled,
+    }
+    if opened is not None and bounds is not None:
+        told |= {
+            "session": opened.turn.session_id,
+            "relation": opened.relation,
+            "edit": msgspec.to_builtins(opened.edit) if opened.edit else None,
+            "break": cause,
+            "zones": {zone.name.lower(): opened.zone_tokens[zone] for zone in Zone},
+            "bounds": {
+                "prompt": bounds.num_tokens,
+                "content": bounds.content,
+                "token": bounds.token,
+                "unit": bounds.unit,
+            },
+            "recorded_tokens": opened.num_recorded,
+            "deviations": [{"token": d.token, "call": d.call} for d in opened.deviations],
+            "notes": list(opened.prompt.notes),
+        }
+    return told

@@ -1,0 +1,424 @@
+"""POST /v1/chat/completions: recognise, lay out, queue, send, forward, remember."""
+
+import asyncio
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Send
+
+from duramen.layout.bounds import Bounds
+from duramen.layout.errors import EngineError, LayoutError, RequestError
+from duramen.layout.zones import Zone
+from duramen.serving.gateway import log
+from duramen.serving.gateway.accounts import Histories, block_list
+from duramen.serving.gateway.call import ChatCall, explanation
+from duramen.serving.gateway.call_facts import CallFacts, Status
+from duramen.serving.gateway.engines import Member
+from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.exactness import template_arguments, why_not_exact
+from duramen.serving.gateway.gateway import Gateway, ServedModel
+from duramen.serving.gateway.policies.shape import Shaped, shape
+from duramen.serving.gateway.sessions.conversation import (
+    Conversations,
+    Opened,
+    scope_of,
+)
+from duramen.serving.gateway.sessions.conversation import Request as Conversation
+from duramen.serving.gateway.shapes import check_chat, decode_body
+from duramen.serving.gateway.tenants import Tenant, request_salt
+from duramen.serving.gateway.upstream_body import chat_body
+from duramen.serving.gateway.wire import (
+    DONE,
+    REQUEST_ID,
+    Disconnected,
+    EventStream,
+    read_body,
+    send_json,
+    while_connected,
+)
+from duramen.serving.kv.attribute import Flight
+from duramen.serving.vllm.protocol import ChatEngine
+
+MAX_SESSION_ID = 256
+PATH = "/v1/chat/completions"
+
+
+@dataclass
+class Served:
+    """A call on its way, for its account at the end."""
+
+    request_id: str
+    tenant: Tenant
+    model: ServedModel
+    asked_name: str
+    body: dict[str, Any]
+    explain: bool
+    salt: str = ""
+    why_not_exact: str | None = None
+    shaped: Shaped | None = None
+    opened: Opened | None = None
+    bounds: Bounds | None = None
+    cause: str | None = None
+    queued_s: float | None = None
+    flight: Flight | None = None
+    mismatch: str | None = None
+    call: ChatCall | None = None
+    store_s: float = 0.0
+    status: Status = "ok"
+    error: BaseException | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.opened is None:
+            return {"x-duramen-token-exact": "false"}
+        return {
+            "x-duramen-token-exact": "true",
+            "x-duramen-session": self.opened.turn.session_id.encode("unicode_escape").decode(),
+        }
+
+
+class ChatService:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises ApiError, Disconnected."""
+        gateway = self._gateway
+        tenant = gateway.tenants.find(request.headers.get("authorization"))
+        body = decode_body(await read_body(request, gateway.settings.limits.max_body_bytes))
+        check_chat(body)
+        model, name = gateway.served(body)
+        request_id = request.scope[REQUEST_ID]
+        served = Served(request_id, tenant, model, name, body, _wants_explanation(request))
+        served.why_not_exact = why_not_exact(body)
+        served.salt = request_salt(tenant, body.get("cache_salt"))
+        self._check_seed(body)
+        try:
+            async with while_connected(receive), asyncio.timeout(self._deadline_s):
+                await self._serve(served, session_of(request), send)
+        except TimeoutError:
+            served.status = "deadline"
+            raise ApiError(
+                504,
+                f"the call took longer than {self._deadline_s:.0f} s",
+                type="server_error",
+                code="deadline_exceeded",
+            ) from None
+        except Disconnected:
+            served.status = "client_gone"
+            raise
+        except ApiError as error:
+            served.status = "engine_error" if error.status >= 500 else "refused"
+            served.error = error
+            raise
+        except Exception as error:  # a bug of ours: counted as what it is for the client
+            served.status, served.error = "engine_error", error
+            raise
+        finally:
+            self._account(served)
+
+    @property
+    def _deadline_s(self) -> float:
+        return self._gateway.settings.limits.deadline_s
+
+    async def _serve(self, served: Served, session: str | None, send: Send) -> None:
+        gateway = self._gateway
+        conversations = gateway.conversations
+        assert conversations is not None
+        if served.why_not_exact is None:
+            self._lay_out(served, conversations, session)
+        member, engine = gateway.engines.for_session(
+            served.opened.turn.session_id if served.opened else session or served.tenant.name
+        )
+        uncached = self._predict(served, engine)
+        async with gateway.admission.admit(served.tenant.name, uncached) as slot:
+            served.queued_s = slot.queued_s
+            member, engine = gateway.engines.for_session(
+                served.opened.turn.session_id if served.opened else session or served.tenant.name
+            )
+            priority = slot.priority if member.takes_priority else None
+            await self._run(served, conversations, member, engine, priority, send)
+
+    def _lay_out(self, served: Served, conversations: Conversations, session: str | None) -> None:
+        """Sets `opened`; or `why_not_exact` where only the engine can render these messages."""
+        body, settings = served.body, self._gateway.settings
+        scope = scope_of(served.tenant.name, served.model.name)
+        tools: Sequence[Mapping[str, Any]] = body.get("tools") or []
+        policies = settings.policies
+        frozen = None
+        if policies.freeze_tools:
+            frozen = conversations.session_tools(scope, body["messages"], session)
+        served.shaped = shape(
+            body["messages"],
+            list(tools),
+            policies,
+            frozen_tools=frozen,
+            count=lambda text: len(conversations.model.tokenizer.encode_text(text)),
+        )
+        question = Conversation(
+            tenant=served.tenant.name,
+            scope=scope,
+            salt=served.salt,
+            messages=[dict(m) for m in served.shaped.messages],
+            tools=served.shaped.tools,
+            arguments=template_arguments(body, settings.chat_template_arguments),
+            session=session,
+            suffix=served.shaped.suffix,
+        )
+        try:
+            served.opened = conversations.open(question, datetime.datetime.now())
+        except LayoutError as error:
+            served.why_not_exact = f"laid out by the engine: {error}"
+            return
+        num_tokens = len(served.opened.prompt.token_ids)
+        if num_tokens >= served.model.max_model_len:
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {served.model.max_model_len} tokens. "
+                f"However, your messages resulted in {num_tokens} tokens. "
+                "Please reduce the length of the messages.",
+                param="messages",
+                code="context_length_exceeded",
+            )
+
+    def _predict(self, served: Served, engine: ChatEngine) -> int | None:
+        """Predicted uncached tokens; None if nothing is known of the prompt."""
+        opened = served.opened
+        if opened is None:
+            return None
+        num_tokens = len(opened.prompt.token_ids)
+        predicted = None
+        if engine.mirror is not None:
+            predicted = engine.mirror.resident(block_list(opened.hashes), num_tokens)
+        if predicted is None:
+            predicted = opened.num_recorded // served.model.unit_tokens * served.model.unit_tokens
+        return num_tokens - predicted
+
+    async def _run(
+        self,
+        served: Served,
+        conversations: Conversations,
+        member: Member,
+        engine: ChatEngine,
+        priority: int | None,
+        send: Send,
+    ) -> None:
+        opened = served.opened
+        call = ChatCall(conversations, served.body, served.asked_name, opened)
+        served.call = call
+        body = chat_body(
+            served.body,
+            served.model.upstream_name,
+            opened.prompt.token_ids if opened else None,
+            salt=served.salt,
+            priority=priority,
+        )
+        if served.shaped is not None and served.shaped.tools:
+            body["tools"] = served.shaped.tools
+        histories = self._gateway.histories
+        assert histories is not None
+        if opened is not None:
+            self._take_off(served, conversations, histories, member, engine)
+        try:
+            if served.body.get("stream"):
+                await self._stream(served, conversations, engine, body, send)
+            else:
+                await self._answer(served, conversations, engine, body, send)
+        except EngineError as error:
+            raise engine_refusal(error, member) from error
+        finally:
+            if opened is not None:
+                self._land(served, conversations, histories, member, engine)
+
+    def _take_off(
+        self,
+        served: Served,
+        conversations: Conversations,
+        histories: Histories,
+        member: Member,
+        engine: ChatEngine,
+    ) -> None:
+        opened = served.opened
+        assert opened is not None
+        session = conversations.record(opened, served.tenant.name)
+        served.bounds = histories.bounds(opened, session, served.salt)
+        served.cause = self._gateway.breaks.cause(opened, served.body["messages"])
+        histories.sent(opened, session, served.salt)
+        blocks = block_list(opened.hashes)
+        num_tokens = len(opened.prompt.token_ids)
+        mirror = engine.mirror
+        served.flight = member.flights.take_off(
+            blocks,
+            num_tokens,
+            mirror.resident(blocks, num_tokens) if mirror else None,
+            num_removed=mirror.num_removed if mirror else 0,
+        )
+        root = opened.zone_tokens[Zone.ROOT]
+        self._gateway.roots.use(opened.prompt.token_ids[:root], served.salt)
+
+    def _land(
+        self,
+        served: Served,
+        conversations: Conversations,
+        histories: Histories,
+        member: Member,
+        engine: ChatEngine,
+    ) -> None:
+        opened, call = served.opened, served.call
+        assert opened is not None
+        assert call is not None
+        histories.sampled(call.reply_hashes, served.salt)
+        if served.flight is not None:
+            served.mismatch = member.flights.land(
+                served.flight,
+                call.delivered,
+                num_removed=engine.mirror.num_removed if engine.mirror else 0,
+                computed=block_list(opened.hashes + call.reply_hashes),
+            )
+        conversations.release(opened, msgspec.json.encode(self._explain(served)))
+
+    async def _stream(
+        self,
+        served: Served,
+        conversations: Conversations,
+        engine: ChatEngine,
+        body: Mapping[str, Any],
+        send: Send,
+    ) -> None:
+        call = served.call
+        assert call is not None
+        store = conversations.tree.store
+        stream = EventStream(send, served.headers, self._gateway.settings.limits.slow_reader_s)
+        async with aclosing(engine.batches(PATH, body)) as batches:
+            async for batch in batches:
+                out = b"".join([call.take_event(chunk) for chunk in batch])
+                if served.opened is not None:
+                    started_s = time.perf_counter()
+                    await store.durable()
+                    served.store_s += time.perf_counter() - started_s
+                if out:
+                    await stream.write(out)
+        tail = call.extra_event(self._explain(served)) if served.explain else b""
+        await stream.end(tail + DONE)
+
+    async def _answer(
+        self,
+        served: Served,
+        conversations: Conversations,
+        engine: ChatEngine,
+        body: Mapping[str, Any],
+        send: Send,
+    ) -> None:
+        call = served.call
+        assert call is not None
+        answer = call.take_answer(await engine.post(PATH, body))
+        if served.opened is not None:
+            started_s = time.perf_counter()
+            await conversations.tree.store.durable()
+            served.store_s = time.perf_counter() - started_s
+        if served.explain:
+            answer["duramen"] = self._explain(served)
+        await send_json(send, 200, answer, served.headers)
+
+    def _check_seed(self, body: Mapping[str, Any]) -> None:
+        temperature = body.get("temperature")
+        hot = temperature is None or temperature > 0
+        if self._gateway.refuses_seeds and body.get("seed") is not None and hot:
+            raise ApiError(
+                400,
+                "a seed at a temperature above 0 ends vLLM 0.32's CPU build where a prefill is "
+                "chunked: send temperature 0, or no seed",
+                param="seed",
+                code="unsupported_value",
+            )
+
+    def _explain(self, served: Served) -> dict[str, Any]:
+        assert served.call is not None
+        flight = served.flight
+        predicted = None
+        if flight is not None and flight.predicted is not None:
+            predicted = (flight.predicted, flight.predicted_most or 0)
+        return explanation(
+            served.call,
+            why_not_exact=served.why_not_exact,
+            bounds=served.bounds,
+            predicted=predicted,
+            mismatch=served.mismatch,
+            cause=served.cause,
+            policies=served.shaped.acted if served.shaped else (),
+            queued_s=served.queued_s or 0.0,
+        )
+
+    def _account(self, served: Served) -> None:
+        call, flight = served.call, served.flight
+        arrivals = call.arrivals_s if call else []
+        zones = served.opened.zone_tokens if served.opened and call else {}
+        facts = CallFacts(
+            tenant=served.tenant.name,
+            model=served.model.name,
+            status=served.status,
+            is_exact=served.opened is not None,
+            zone_tokens=zones,
+            bounds=served.bounds,
+            predicted_low=flight.predicted if flight else None,
+            predicted_high=flight.predicted_most if flight else None,
+            delivered=call.delivered if call else None,
+            mismatch=served.mismatch,  # type: ignore[arg-type]
+            break_cause=served.cause,  # type: ignore[arg-type]
+            queue_s=served.queued_s,
+            ttft_s=arrivals[0] if arrivals else None,
+            itl_s=[b - a for a, b in pairwise(arrivals)],
+            sampled_tokens=call.num_sampled if call else 0,
+            store_s=served.store_s,
+            policies=served.shaped.acted if served.shaped else (),
+        )
+        self._gateway.metrics.call_ended(facts)
+        session = served.opened.turn.session_id if served.opened else None
+        log.call_ended(facts, request_id=served.request_id, session_id=session, error=served.error)
+
+
+def engine_refusal(error: EngineError, member: Member) -> ApiError:
+    """In OpenAI's shape: the engine's own refusal, or that it failed, which is looked into."""
+    if not isinstance(error, RequestError):
+        member.supervisor.report_failure()
+        return ApiError(
+            503,
+            f"the engine failed during this call, try again: {_public(error)}",
+            type="server_error",
+            code="engine_unavailable",
+            retry_after_s=5,
+        )
+    code = None
+    if "maximum context length" in error.reason or "max_model_len" in error.reason:
+        code = "context_length_exceeded"
+    return ApiError(error.status, error.reason, param=error.param, code=code)
+
+
+def _public(error: EngineError) -> str:
+    """What a client may know: not where the engine runs, nor what its log says."""
+    text = str(error)
+    if "other token ids" in text or "did not say which" in text:
+        return text
+    return "it stopped answering"
+
+
+def session_of(request: Request) -> str | None:
+    session = request.headers.get("x-duramen-session")
+    if session is not None and not 0 < len(session) <= MAX_SESSION_ID:
+        raise ApiError(
+            400,
+            f"x-duramen-session must have 1 to {MAX_SESSION_ID} characters",
+            param="x-duramen-session",
+        )
+    return session
+
+
+def _wants_explanation(request: Request) -> bool:
+    return request.headers.get("x-duramen-explain", "") not in ("", "0", "false")

@@ -1,0 +1,61 @@
+"""The engines behind the gateway: one child of ours, or replicas that run elsewhere.
+
+A session stays with one engine, where its prefix is cached: rendezvous hashing gives each session
+the same engine as long as that is up, and moves only the sessions of one that is down.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.supervise import Supervisor
+from duramen.serving.kv.attribute import Flights
+from duramen.serving.vllm.engine import VllmEngine
+from duramen.serving.vllm.protocol import ChatEngine
+
+RETRY_S = 5.0
+
+
+@dataclass
+class Member:
+    """`flights`: the calls that run on it. `takes_priority`: its scheduler orders by priority."""
+
+    name: str
+    supervisor: Supervisor[VllmEngine]
+    flights: Flights
+    takes_priority: bool = False
+
+    @property
+    def engine(self) -> ChatEngine | None:
+        return self.supervisor.engine
+
+
+class Engines:
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = members
+
+    def for_session(self, session_id: str) -> tuple[Member, ChatEngine]:
+        """Raises ApiError 503 if no engine is up."""
+        ready = [(m, m.engine) for m in self.members if m.engine is not None]
+        if not ready:
+            raise ApiError(
+                503,
+                f"no engine is up: {self.why_down}",
+                type="server_error",
+                code="engine_unavailable",
+                retry_after_s=RETRY_S,
+            )
+        member, engine = max(
+            ready, key=lambda pair: blake2b(f"{pair[0].name} {session_id}".encode()).digest()
+        )
+        assert engine is not None
+        return member, engine
+
+    @property
+    def num_ready(self) -> int:
+        return sum(member.engine is not None for member in self.members)
+
+    @property
+    def why_down(self) -> str:
+        return "; ".join(f"{m.supervisor.state}, {m.supervisor.reason}" for m in self.members)

@@ -1,0 +1,285 @@
+"""A gateway from its configuration to the end of its last call."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import FrameType
+
+import uvicorn
+
+from duramen.kernels.device import gpu_monitor
+from duramen.layout.certify import certificate
+from duramen.layout.errors import EngineError, RequestError
+from duramen.layout.template import load_chat_template
+from duramen.layout.tokenizer import Tokenizer
+from duramen.serving.gateway import log
+from duramen.serving.gateway.accounts import Histories
+from duramen.serving.gateway.admission import Admission
+from duramen.serving.gateway.app import make_app
+from duramen.serving.gateway.breaks import Breaks
+from duramen.serving.gateway.engines import Engines, Member
+from duramen.serving.gateway.gateway import Gateway, ServedModel
+from duramen.serving.gateway.metrics import Levels, Metrics
+from duramen.serving.gateway.policies.warm import RecentRoots, warm
+from duramen.serving.gateway.serve_config import ServeConfig
+from duramen.serving.gateway.sessions.conversation import Conversations, Model
+from duramen.serving.gateway.sessions.null_store import NullStore
+from duramen.serving.gateway.sessions.store import SqliteStore
+from duramen.serving.gateway.sessions.store_protocol import Store
+from duramen.serving.gateway.sessions.tree import SessionTree
+from duramen.serving.gateway.settings import Settings
+from duramen.serving.gateway.supervise import ATTACHED, Patience, Supervisor
+from duramen.serving.gateway.tenants import Tenants
+from duramen.serving.gateway.upstream_body import chat_body
+from duramen.serving.kv.attribute import Flights
+from duramen.serving.vllm.engine import VllmEngine, attach, launch
+from duramen.serving.vllm.facts import eos_token_ids
+from duramen.serving.vllm.launch import Progress
+from duramen.serving.vllm.version import installed_build
+
+Open = Callable[[Progress], Awaitable[VllmEngine]]
+SendRoot = Callable[[Sequence[int], str, int], Awaitable[None]]
+
+DRAIN_S = 60.0
+EXPIRE_EVERY_S = 600.0
+MAX_REMEMBERED_BLOCKS = 100_000
+PROBE = (3, 1, 2)  # ids that no template renders, too few to fill a block
+
+
+def serve(config: ServeConfig) -> None:
+    """Run until SIGTERM or SIGINT; calls that run then are finished. Raises DuramenError if the
+    files of the model or the store cannot be used, EngineError if the engine does not stay up."""
+    with log.json_lines(sys.stderr):
+        uvicorn_loop = uvicorn.config.Config(app=_nothing).get_loop_factory()
+        with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
+            runner.run(_serve(config))
+
+
+async def _nothing(scope: object, receive: object, send: object) -> None: ...
+
+
+async def _serve(config: ServeConfig) -> None:
+    async with open_gateway(config) as gateway:
+        server = _Server(gateway, _uvicorn_config(config, gateway))
+        supervisors = [member.supervisor for member in gateway.engines.members]
+        engines = [asyncio.create_task(supervisor.run()) for supervisor in supervisors]
+        serving = asyncio.create_task(server.serve())
+        try:
+            await asyncio.wait({serving, *engines}, return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = True
+            await serving
+        finally:
+            reason = gateway.engines.why_down
+            for supervisor in supervisors:
+                await supervisor.close()
+        failed = [s for s in supervisors if s.state == "failed"]
+        if failed and len(failed) == len(supervisors):
+            raise EngineError(f"no engine stays up: {reason}")
+
+
+def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(gateway),
+        host=config.host,
+        port=config.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(min(DRAIN_S, config.settings.limits.deadline_s)),
+        timeout_keep_alive=75,
+        ssl_certfile=config.tls.cert_file if config.tls else None,
+        ssl_keyfile=config.tls.key_file if config.tls else None,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Says in /health that it drains, and lets no waiting call hold up the end."""
+
+    def __init__(self, gateway: Gateway, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._gateway.is_draining = True
+        self._gateway.admission.close()
+        log.event("draining")
+        super().handle_exit(sig, frame)
+
+
+@asynccontextmanager
+async def open_gateway(config: ServeConfig) -> AsyncIterator[Gateway]:
+    """Everything but the port and the engines, whose supervisors are made and not yet run."""
+    settings = config.settings
+    store = _open_store(config)
+    tree = SessionTree(store, settings.sessions.memory_bytes)
+    tenants = Tenants.load(config.api_key_file) if config.api_key_file else Tenants.open_to_all()
+    admission = Admission(settings.limits)
+    members: list[Member] = []
+    engines = Engines(members)
+    gateway = Gateway(
+        settings=settings,
+        tenants=tenants,
+        engines=engines,
+        admission=admission,
+        metrics=Metrics(
+            lambda: _levels(gateway),
+            gpu_monitor().read,
+            by_tenant=config.api_key_file is not None,
+        ),
+        roots=RecentRoots(settings.policies.warm_roots),
+        breaks=Breaks(),
+        tree=tree,
+    )
+    members += _Wiring(gateway, config).members()
+    expiry = asyncio.create_task(_expire(store, settings))
+    try:
+        yield gateway
+    finally:
+        expiry.cancel()
+        store.close()
+
+
+class _Wiring:
+    """What happens to the gateway when an engine comes up."""
+
+    def __init__(self, gateway: Gateway, config: ServeConfig) -> None:
+        self._gateway = gateway
+        self._config = config
+        template = load_chat_template(config.model_dir, config.chat_template)
+        self._template = template
+        self._tokenizer = Tokenizer.load(config.model_dir, template.source)
+        self._turn_end_ids = frozenset(eos_token_ids(config.model_dir))
+
+    def members(self) -> list[Member]:
+        if self._config.vllm is not None:
+            return [self._member("vllm", self._launch, Patience())]
+        return [self._member(url, self._attaching(url), ATTACHED) for url in self._config.upstreams]
+
+    def _member(self, name: str, open_engine: Open, patience: Patience) -> Member:
+        async def on_ready(engine: VllmEngine, generation: int) -> None:
+            await self._ready(member, engine, generation)
+
+        supervisor = Supervisor(
+            open_engine, on_ready, patience=patience, progress=self._config.operator.progress
+        )
+        member = Member(name, supervisor, Flights(1))
+        return member
+
+    async def _launch(self, progress: Progress) -> VllmEngine:
+        assert self._config.vllm is not None
+        return await launch(self._config.vllm, progress)
+
+    def _attaching(self, url: str) -> Open:
+        async def attach_to(progress: Progress) -> VllmEngine:
+            progress(f"attaching to {url}")
+            return await attach(
+                url,
+                api_key=self._config.upstream_api_key,
+                model_dir=self._config.model_dir,
+                events=self._config.upstream_events.get(url),
+            )
+
+        return attach_to
+
+    async def _ready(self, member: Member, engine: VllmEngine, generation: int) -> None:
+        gateway, info = self._gateway, engine.info
+        block_size = engine.mirror.block_size if engine.mirror else info.unit_tokens
+        member.flights = Flights(block_size, MAX_REMEMBERED_BLOCKS)
+        member.takes_priority = await _takes_priority(engine)
+        if generation > 1:
+            gateway.metrics.engine_restarted()
+        log.event("engine_ready", engine=member.name, generation=generation)
+        if gateway.model is None:
+            self._first(engine)
+        elif gateway.model.unit_tokens != info.unit_tokens:
+            raise EngineError(
+                f"{member.name} matches in units of {info.unit_tokens} tokens, the first engine in "
+                f"units of {gateway.model.unit_tokens}: start all replicas alike"
+            )
+        elif gateway.model.upstream_name != info.model:
+            raise EngineError(
+                f"{member.name} serves {info.model}, not {gateway.model.upstream_name}"
+            )
+        await warm(gateway.roots.roots(), _warmer(member, engine))
+        self._config.operator.say(self._config.ready_line)
+
+    def _first(self, engine: VllmEngine) -> None:
+        gateway, info, settings = self._gateway, engine.info, self._gateway.settings
+        block_size = engine.mirror.block_size if engine.mirror else info.unit_tokens
+        history = settings.history
+        if history == "auto":
+            found = certificate(
+                self._template, self._tokenizer, dict(settings.chat_template_arguments)
+            )
+            history = "verbatim" if found.keeps_history else "template"
+        model = Model(
+            self._tokenizer,
+            self._template,
+            self._turn_end_ids | frozenset(info.eos_token_ids),
+            block_size,
+            history,
+        )
+        gateway.conversations = Conversations(model, gateway.tree)
+        gateway.histories = Histories(info.unit_tokens, block_size)
+        gateway.refuses_seeds = self._config.vllm is not None and installed_build()[0] == "cpu"
+        gateway.model = ServedModel(
+            name=self._config.model_name,
+            upstream_name=info.model,
+            aliases=settings.aliases,
+            max_model_len=info.max_model_len,
+            unit_tokens=info.unit_tokens,
+            created_s=int(time.time()),
+        )
+
+
+async def _takes_priority(engine: VllmEngine) -> bool:
+    """Whether its scheduler orders by priority: one that does not refuses such a request."""
+    body = {
+        "model": engine.info.model,
+        "messages": [],
+        "kv_transfer_params": {"prompt_token_ids": list(PROBE)},
+        "max_tokens": 1,
+        "priority": 1,
+    }
+    try:
+        await engine.post("/v1/chat/completions", body)
+    except RequestError:
+        return False
+    return True
+
+
+def _warmer(member: Member, engine: VllmEngine) -> SendRoot:
+    async def send(token_ids: Sequence[int], salt: str, priority: int) -> None:
+        body = chat_body(
+            {"max_tokens": 1},
+            engine.info.model,
+            list(token_ids),
+            salt=salt,
+            priority=priority if member.takes_priority else None,
+        )
+        await engine.post("/v1/chat/completions", body)
+
+    return send
+
+
+def _open_store(config: ServeConfig) -> Store:
+    path = config.settings.sessions.store
+    return NullStore() if path is None else SqliteStore(path)
+
+
+async def _expire(store: Store, settings: Settings) -> None:
+    while True:
+        store.expire(time.time() - settings.sessions.ttl_s)
+        await asyncio.sleep(EXPIRE_EVERY_S)
+
+
+def _levels(gateway: Gateway) -> Levels:
+    return Levels(
+        num_running=gateway.admission.num_running,
+        num_queued=gateway.admission.num_queued,
+        engines_up={m.name: m.engine is not None for m in gateway.engines.members},
+        num_sessions=len(gateway.tree),
+        sessions_bytes=gateway.tree.num_bytes,
+    )

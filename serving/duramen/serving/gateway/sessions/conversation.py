@@ -1,0 +1,363 @@
+"""From a request to the prompt that is sent, and from what comes back to what is remembered."""
+
+import datetime
+import secrets
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+
+from duramen.layout.blocks import ROOT, BlockHash, block_hashes, common_prefix, salted_root
+from duramen.layout.fingerprint import chain, head_digest, message_prints
+from duramen.layout.template import ChatTemplate
+from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.transcript import (
+    Deviation,
+    Frozen,
+    Transcript,
+    partial_ids,
+    reply_ids,
+)
+from duramen.layout.zones import Prompt, Zone
+from duramen.serving.gateway.sessions.recognise import (
+    Edit,
+    Match,
+    Message,
+    asked,
+    find_edit,
+    recognise,
+)
+from duramen.serving.gateway.sessions.records import Reply, Scope, Turn, path_to
+from duramen.serving.gateway.sessions.spans import pack_spans
+from duramen.serving.gateway.sessions.tree import Session, SessionTree
+from duramen.serving.kv.seen import HASH_BYTES
+
+Relation = Literal["new", "extends", "retries", "branches"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """How the served model reads messages. `history`: see layout.transcript."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    turn_end_ids: frozenset[int]
+    block_size: int
+    history: Literal["verbatim", "template"] = "verbatim"
+
+
+@dataclass(frozen=True)
+class Request:
+    """`suffix` goes behind the last message in this call; it is no part of what the client says."""
+
+    tenant: str
+    scope: Scope
+    salt: str
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    session: str | None = None
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A call that can be sent. Its first `num_recorded` ids stood in this session before; `hashes`
+    are those of the prompt's full blocks, concatenated."""
+
+    turn: Turn
+    prompt: Prompt
+    num_recorded: int
+    hashes: bytes
+    relation: Relation
+    edit: Edit | None
+    other_root: bool
+    rewritten: bool
+    deviations: tuple[Deviation, ...]
+    zone_tokens: Mapping[Zone, int]
+
+
+class Head(msgspec.Struct):
+    """What a first turn and everything behind it is rendered with."""
+
+    tools: list[dict[str, Any]]
+    arguments: dict[str, Any]
+    salt: str
+    now: str
+    generation_prompt: str
+    root_tokens: int
+
+
+class Conversations:
+    """Reads and writes the tree of sessions. Not for several threads."""
+
+    def __init__(self, model: Model, tree: SessionTree) -> None:
+        self.model = model
+        self.tree = tree
+
+    def open(self, request: Request, now: datetime.datetime) -> Opened:
+        """Recognise the request and lay its prompt out. Raises LayoutError."""
+        root = root_digest(request.tools, request.arguments, request.salt)
+        question = asked(request.scope, root, request.messages, request.session)
+        match = recognise(self.tree, question)
+        edit = find_edit(match, question)
+        relation = _relation(match, len(request.messages), edit)
+        parent = match.reply
+        if parent is not None and match.seen is not None:
+            parent = self._as_seen(parent, match, request, question.keys)
+        new = _with_suffix(request.messages[match.num_messages :], request.suffix)
+        if parent is None:
+            head, transcript, prompt = self._start(request, new, now)
+            path: list[int] = []
+        else:
+            head, transcript, path = self._resume(parent)
+            prompt = transcript.extend(new)
+        recorded = common_prefix(list(prompt.token_ids), path)
+        rewritten = recorded < len(path)
+        if rewritten:  # by the template: a first turn of its own
+            parent, new = None, list(transcript.messages)
+        turn = self._turn(request, question.keys[-1], root, parent, new)
+        turn.created_s = now.timestamp()
+        head.generation_prompt = str.__str__(transcript.generation_prompt)
+        turn.head = msgspec.json.encode(head) if parent is None else b""
+        first_new = recorded if parent is not None else 0
+        turn.token_ids = array("I", prompt.token_ids[first_new:])
+        turn.spans = pack_spans(s for s in prompt.spans if s.end > first_new or not first_new)
+        past = b"".join(node.hashes for node in path_to(parent))
+        turn.hashes = self._hashes(prompt.token_ids, past, request.salt)
+        return Opened(
+            turn,
+            prompt,
+            recorded,
+            past + turn.hashes,
+            relation,
+            edit,
+            match.other_root is not None and match.reply is None,
+            rewritten,
+            tuple(transcript.deviations),
+            _zone_tokens(prompt),
+        )
+
+    def record(self, opened: Opened, tenant: str) -> Session:
+        """The call goes out: its turn is part of the session, which stays in memory until
+        `release`."""
+        self.tree.add_turn(opened.turn, tenant)
+        session = self.tree.open(opened.turn.scope, opened.turn.session_id)
+        session.num_running += 1
+        return session
+
+    def release(self, opened: Opened, record: bytes) -> None:
+        """The call has ended; `record`: JSON of what is known of it."""
+        turn = opened.turn
+        self.tree.open(turn.scope, turn.session_id).num_running -= 1
+        turn.record = record
+        self.tree.store.put_record(turn)
+
+    def session_tools(
+        self, scope: Scope, messages: Sequence[Message], session: str | None
+    ) -> list[dict[str, Any]] | None:
+        """The tools of the conversation that `messages` go on with, whatever the request's are."""
+        match = recognise(self.tree, asked(scope, None, messages, session))
+        if match.reply is None:
+            return None
+        first = path_to(match.reply)[0]
+        assert isinstance(first, Turn)
+        return msgspec.json.decode(first.head, type=Head).tools
+
+    def begin_reply(self, turn: Turn, index: int) -> Reply:
+        reply = Reply(_new_id(), turn, index)
+        self.tree.add_reply(reply)
+        return reply
+
+    def add_piece(self, reply: Reply, token_ids: Sequence[int], content: str) -> None:
+        """Ids that were sampled and the content that they added; write them before sending."""
+        reply.token_ids.extend(token_ids)
+        reply.text += content
+        reply.pieces.append((len(reply.token_ids), len(reply.text)))
+        self.tree.store.add_piece(reply, token_ids, content)
+
+    def finish(self, reply: Reply, message: Message, finish: str, stop: str | int | None) -> None:
+        """The reply is whole: from now on requests are recognised behind it. `stop`: the stop
+        string or token that ended it and that the client does not see."""
+        turn = reply.turn
+        ids = list(reply.token_ids)
+        if isinstance(stop, str):
+            ids = reply_ids(self.model.tokenizer, ids, stop)
+        elif stop is not None and ids[-1:] == [stop] and not self._ends_turns(stop):
+            ids.pop()
+        reply.token_ids = array("I", ids)
+        reply.key = chain(message_prints([message]), before=turn.key)[0]
+        reply.message = msgspec.json.encode(message)
+        reply.finish = finish
+        reply.pieces, reply.text = [], ""
+        self._hash_reply(reply)
+        self.tree.finish(reply)
+
+    def _ends_turns(self, token_id: int) -> bool:
+        return token_id in self.model.tokenizer.control_ids | self.model.turn_end_ids
+
+    def _as_seen(
+        self, broken: Reply, match: Match, request: Request, keys: Sequence[bytes]
+    ) -> Reply:
+        """The part of a reply that broke off which the client has, as a reply of its own."""
+        assert match.seen is not None
+        reply = self.begin_reply(broken.turn, broken.index)
+        reply.token_ids = array("I", self._seen_ids(broken, match.seen))
+        reply.key = keys[match.num_messages - 1]
+        reply.message = msgspec.json.encode(request.messages[match.num_messages - 1])
+        reply.finish = "broken_off"
+        self._hash_reply(reply)
+        self.tree.finish(reply)
+        return reply
+
+    def _seen_ids(self, broken: Reply, seen: str) -> list[int]:
+        end = broken.text.index(seen) + len(seen)
+        num_ids = num_characters = 0
+        for ids_so_far, characters_so_far in broken.pieces:
+            if characters_so_far > end or num_characters == end:
+                break
+            num_ids, num_characters = ids_so_far, characters_so_far
+        ids = list(broken.token_ids[:num_ids])
+        spelled = self.model.tokenizer.decode(ids).rstrip("\ufffd")
+        return partial_ids(self.model.tokenizer, ids, spelled + broken.text[num_characters:end])
+
+    def _start(
+        self, request: Request, messages: Sequence[Mapping[str, Any]], now: datetime.datetime
+    ) -> tuple[Head, Transcript, Prompt]:
+        tools = [dict(tool) for tool in request.tools]
+        head = Head(tools, dict(request.arguments), request.salt, now.isoformat(), "", 0)
+        transcript = self._transcript(head)
+        prompt = transcript.start(messages)
+        head.root_tokens = sum(s.num_tokens for s in prompt.spans if s.zone is Zone.ROOT)
+        return head, transcript, prompt
+
+    def _resume(self, parent: Reply) -> tuple[Head, Transcript, list[int]]:
+        path = path_to(parent)
+        first = path[0]
+        assert isinstance(first, Turn)
+        head = msgspec.json.decode(first.head, type=Head)
+        ids = array("I")
+        messages: list[Message] = []
+        for node in path:
+            ids.extend(node.token_ids)
+            if isinstance(node, Turn):
+                messages += msgspec.json.decode(node.messages)
+            else:
+                messages.append(msgspec.json.decode(node.message))
+        transcript = self._transcript(head)
+        token_ids = ids.tolist()
+        transcript.resume(
+            Frozen(
+                token_ids=token_ids,
+                messages=messages,
+                num_reply_ids=len(parent.token_ids),
+                generation_prompt=head.generation_prompt,
+                root_tokens=head.root_tokens,
+                num_calls=len(path) // 2,
+            )
+        )
+        return head, transcript, list(token_ids)
+
+    def _transcript(self, head: Head) -> Transcript:
+        return Transcript(
+            self.model.tokenizer,
+            self.model.template,
+            tools=head.tools,
+            now=datetime.datetime.fromisoformat(head.now),
+            arguments=head.arguments,
+            turn_end_ids=self.model.turn_end_ids,
+            history=self.model.history,
+        )
+
+    def _turn(
+        self,
+        request: Request,
+        key: bytes,
+        root: bytes,
+        parent: Reply | None,
+        messages: Sequence[Mapping[str, Any]],
+    ) -> Turn:
+        session_id = request.session or f"s-{secrets.token_hex(8)}"
+        if parent is not None:
+            session_id = parent.turn.session_id
+        return Turn(
+            turn_id=_new_id(),
+            session_id=session_id,
+            scope=request.scope,
+            parent=parent,
+            key=key,
+            root=root,
+            head=b"",
+            messages=msgspec.json.encode(messages),
+            num_messages=len(request.messages),
+        )
+
+    def _hashes(self, token_ids: Sequence[int], past: bytes, salt: str) -> bytes:
+        """Of the full blocks behind those that `past` has."""
+        size = self.model.block_size
+        start = len(past) // HASH_BYTES * size
+        last = past[-HASH_BYTES:] if past else salted_root(salt)
+        rest = token_ids[start:]
+        if last == ROOT:
+            return b"".join(block_hashes(rest, size))
+        return b"".join(block_hashes(rest, size, parent=BlockHash(last)))
+
+    def _hash_reply(self, reply: Reply) -> None:
+        path = path_to(reply)
+        past = b"".join(node.hashes for node in path[:-1])
+        num_hashed = len(past) // HASH_BYTES * self.model.block_size
+        ids = array("I")
+        for node in path:
+            ids.extend(node.token_ids)
+        head = msgspec.json.decode(path[0].head, type=Head)  # type: ignore[union-attr]
+        tail = ids[num_hashed:].tolist()
+        if not past:
+            reply.hashes = self._hashes(tail, b"", head.salt)
+        else:
+            size = self.model.block_size
+            reply.hashes = b"".join(block_hashes(tail, size, parent=BlockHash(past[-HASH_BYTES:])))
+
+
+def scope_of(tenant: str, model: str) -> Scope:
+    return blake2b(msgspec.json.encode([tenant, model]), digest_size=16).digest()
+
+
+def root_digest(
+    tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any], salt: str
+) -> bytes:
+    head = head_digest(tools, arguments)
+    return blake2b(head + salt.encode(), digest_size=16).digest()
+
+
+def _relation(match: Match, num_messages: int, edit: Edit | None) -> Relation:
+    if match.reply is None:
+        return "new"
+    if edit is not None:
+        return "branches"
+    return "retries" if match.reply.turns else "extends"
+
+
+def _with_suffix(messages: Sequence[Message], suffix: str) -> list[Mapping[str, Any]]:
+    if not suffix or not messages:
+        return list(messages)
+    last = messages[-1]
+    content = last.get("content")
+    if isinstance(content, list):
+        longer: Any = [*content, {"type": "text", "text": suffix}]
+    else:
+        longer = (content or "") + suffix
+    return [*messages[:-1], {**last, "content": longer}]
+
+
+def _zone_tokens(prompt: Prompt) -> dict[Zone, int]:
+    sizes = dict.fromkeys(Zone, 0)
+    for span in prompt.spans:
+        sizes[span.zone] += span.num_tokens
+    return sizes
+
+
+def _new_id() -> int:
+    return secrets.randbits(63)

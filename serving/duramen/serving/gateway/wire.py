@@ -1,0 +1,169 @@
+"""HTTP as ASGI messages: bodies within a limit, JSON, event streams that notice their reader.
+
+Written against ASGI itself: a message per token has no time for the layers of response objects.
+"""
+
+import asyncio
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Send
+
+from duramen.serving.gateway.errors import ApiError
+
+Headers = list[tuple[bytes, bytes]]
+
+JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+REQUEST_ID = "duramen.request_id"  # in the ASGI scope
+
+DONE = b"data: [DONE]\n\n"
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise _too_large(limit_bytes)
+    parts = bytearray()
+    async for part in request.stream():
+        parts += part
+        if len(parts) > limit_bytes:
+            raise _too_large(limit_bytes)
+    return bytes(parts)
+
+
+def _too_large(limit_bytes: int) -> ApiError:
+    return ApiError(
+        413,
+        f"the body is larger than {limit_bytes} bytes: send less, or raise limits.max_body_bytes",
+        code="body_too_large",
+    )
+
+
+async def send_json(
+    send: Send, status: int, body: object, headers: Mapping[str, str] | None = None
+) -> None:
+    await send_bytes(send, status, msgspec.json.encode(body), [JSON, *encoded(headers or {})])
+
+
+async def send_bytes(send: Send, status: int, data: bytes, headers: Headers) -> None:
+    headers = [*headers, (b"content-length", str(len(data)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})
+
+
+async def send_error(send: Send, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
+    given = dict(headers or {})
+    if error.retry_after_s is not None:
+        given["retry-after"] = str(max(1, round(error.retry_after_s)))
+    await send_json(send, error.status, error.body, given)
+
+
+def encoded(headers: Mapping[str, str]) -> Headers:
+    return [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in headers.items()
+    ]
+
+
+def event(data: object) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class Disconnected(Exception):
+    """The client went away, or stopped reading."""
+
+
+class EventStream:
+    """Server-sent events to one client."""
+
+    def __init__(self, send: Send, headers: Mapping[str, str], slow_reader_s: float) -> None:
+        self._send = send
+        self._headers = headers
+        self._slow_reader_s = slow_reader_s
+        self._started = False
+
+    async def write(self, data: bytes) -> None:
+        """Raises Disconnected if the client has not read for `slow_reader_s`."""
+        if not self._started:
+            self._started = True
+            headers = [EVENTS, (b"cache-control", b"no-cache"), *encoded(self._headers)]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        if data:
+            await self._send_within({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._send_within({"type": "http.response.body", "body": data})
+
+    async def _send_within(self, message: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._slow_reader_s):
+                await self._send(message)
+        except TimeoutError:
+            raise Disconnected from None
+
+
+async def until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class while_connected:
+    """`async with while_connected(receive):` ends in Disconnected when the client goes.
+
+    Only for requests whose body was read whole.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone = False
+
+    async def __aenter__(self) -> None:
+        block = asyncio.current_task()
+        assert block is not None
+
+        async def watch() -> None:
+            await until_disconnect(self._receive)
+            self._gone = True
+            block.cancel()
+
+        self._watcher = asyncio.create_task(watch())
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._watcher
+        if self._gone and kind is asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            raise Disconnected from None
+
+
+class Answering:
+    """`send` that knows how far the answer has come, so that an error finds its proper form."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_stream = False
+        self.started = self.ended = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self._is_stream = EVENTS in message["headers"]
+        elif not message.get("more_body"):
+            self.ended = True
+        await self._send(message)
+
+    async def fail(self, error: ApiError) -> None:
+        """An error response; in a stream that has begun, an error event and its end."""
+        if not self.started:
+            await send_error(self, error)
+        elif self._is_stream and not self.ended:
+            body = event(error.body) + DONE
+            await self({"type": "http.response.body", "body": body})
