@@ -81,7 +81,8 @@ def test_a_gpu_that_is_there_goes_before_the_profile(model: Path) -> None:
         ({"max_model_len": 32_753}, "of 32,753 tokens does not fit: .*32,752 KV tokens"),
         ({"gpu_memory_utilization": 0.4}, "the model does not fit: weights of 4.0 GiB"),
         ({"gpu_memory_utilization": 0.50001}, "the model does not fit"),  # not one block is left
-        ({"kv_cache_gib": 6}, "leave 5.0 GiB. Set engine.kv_cache_gib to at most 5, not 6"),
+        ({"kv_cache_gib": 6}, "leave 5.0 GiB: set engine.kv_cache_gib to at most 5, not 6"),
+        ({"kv_cache_gib": 6, "tensor_parallel_size": 1, "max_model_len": 1}, "at most 5"),
         ({"kv_cache_gib": 1, "max_model_len": 8192}, "leave 8,176 KV tokens"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2, but this machine has 1 GPU:"),
         (
@@ -140,7 +141,7 @@ def test_a_cpu_shares_its_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (fit.memory_bytes, fit.overhead_bytes) == (6 * GIB, 0)
     assert fit.kv_tokens == (2**31 // (KV_BYTES * 32) - 1) * 32
     larger = replace(cpu, engine=replace(cpu.engine, kv_cache_gib=3))
-    with pytest.raises(ModelError, match=r"leave 2.0 GiB. Set engine.kv_cache_gib to at most 2"):
+    with pytest.raises(ModelError, match=r"leave 2.0 GiB: set engine.kv_cache_gib to at most 2"):
         check_fit(larger, model).require()
     none = replace(cpu, engine=EngineFlags(block_size=32, max_model_len=16_352))
     check_fit(none, model).require()  # 2 GiB, as vLLM is started with

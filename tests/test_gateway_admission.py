@@ -142,6 +142,19 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
     assert bench.counts == (2, 3)
 
 
+async def test_the_pace_of_a_single_slot_outlives_its_calls() -> None:
+    bench = Bench(max_running=1, max_queued=1)
+    await bench.call("0")
+    for number in range(1, 5):
+        await bench.call(str(number))
+        bench.now_s += 8.0 if number > 1 else 2.0
+        await bench.end(str(number - 1))
+    bench.now_s += 4.0
+    await bench.call("waits")
+    await bench.call("refused")
+    assert (await bench.refusal("refused")).retry_after_s == 8.0  # 4 ended in 30 s
+
+
 @pytest.mark.parametrize(("age_s", "expected"), [(0.0, 1.0), (0.2, 1.0), (7.4, 8.0), (9e9, 600.0)])
 async def test_without_an_end_the_wait_is_as_long_as_it_has_lasted(
     age_s: float, expected: float

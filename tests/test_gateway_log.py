@@ -186,8 +186,6 @@ def test_warnings_threads_and_finalizers_go_the_same_way():
     def act() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            logging.captureWarnings(False)
-            logging.captureWarnings(True)
             warnings.warn(SECRET, stacklevel=1)
         thread = threading.Thread(target=fail)
         thread.start()

@@ -33,14 +33,14 @@ def call(**facts: Any) -> CallFacts:
 def page(shown: Metrics) -> dict[str, float]:
     """Every sample that is not 0, as `name{label=value,...}` without the prefix."""
     _, text = shown.render()
-    return {
-        f"{s.name.removeprefix('duramen_')}{{{','.join(f'{k}={v}' for k, v in sorted(s.labels.items()))}}}".removesuffix(
-            "{}"
-        ): s.value
-        for family in text_string_to_metric_families(text.decode())
-        for s in family.samples
-        if s.value
-    }
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
+            name = sample.name.removeprefix("duramen_") + (f"{{{labels}}}" if labels else "")
+            if sample.value:
+                found[name] = sample.value
+    return found
 
 
 FULL = call(

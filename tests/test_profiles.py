@@ -1,16 +1,31 @@
 """Profiles: every value of ours has its reason, a user's file is checked key by key."""
 
+import json
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import fields
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
+from conftest import cannot
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duramen.kernels.device import Gpu
 from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.settings import Limits, PolicySettings, Settings
-from duramen.serving.profile_file import SECTIONS, load_profile, parse_profile, profile_names
+from duramen.serving.profile_file import (
+    SECTIONS,
+    VALUES,
+    _profile,
+    load_profile,
+    parse_profile,
+    profile_names,
+)
 from duramen.serving.profiles import (
     EngineFlags,
     Profile,
@@ -154,6 +169,7 @@ def test_a_file_can_take_the_device_away(tmp_path: Path) -> None:
         ("aliases: gpt-4o\n", "aliases: Expected `array`, got `str`"),
         ("aliases: [1]\n", "aliases: Expected `str`, got `int`"),
         ("aliases: ['']\n", "aliases: a text is empty"),
+        ('aliases: ["\\ud800"]\n', "aliases: a text is empty or holds a null character or half"),
         ('engine: {tool_parser: "a\\0b"}\n', "engine.tool_parser: a text is empty or holds a null"),
         ("sessions: {store: 3}\n", "sessions.store: expected a path, got 3"),
         ("chat_template_arguments: [1]\n", "Expected `object`, got `array`"),
@@ -200,6 +216,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_deep_nesting_is_an_error_of_ours() -> None:
     with pytest.raises(DuramenError, match="is no YAML"):
         parse_profile("engine: " + "[" * 5000, "deep")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3),
+    max_leaves=5,
+)
+INNER = [key.name for to in SECTIONS.values() for key in fields(to)]
+FILES = st.dictionaries(
+    st.sampled_from([*SECTIONS, *VALUES]),
+    ANYTHING | st.dictionaries(st.sampled_from(INNER), ANYTHING, max_size=3),
+)
+
+
+@given(FILES)
+def test_any_file_is_a_profile_or_an_error_of_ours(raw: dict[str, object]) -> None:
+    with suppress(DuramenError):
+        assert isinstance(_profile("x", parse_profile(yaml.safe_dump(raw), "x"), "x"), Profile)
 
 
 def gpu(name: str) -> tuple[Gpu, ...]:
@@ -291,3 +326,36 @@ def test_every_engine_key_is_used(tmp_path: Path) -> None:
     for key, value in other.items():
         profile = Profile("p", engine=EngineFlags(**{key: value}))  # type: ignore[arg-type]
         assert command(profile, "gpu", tmp_path, 10) != plain, key
+
+
+PARSE = """
+import json, sys
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+for command in json.loads(sys.argv[1]):
+    arguments = parser.parse_args(command)
+    validate_parsed_serve_args(arguments)
+    print(arguments.max_num_batched_tokens, arguments.long_prefill_token_threshold,
+          arguments.scheduling_policy, arguments.enable_chunked_prefill, arguments.max_num_seqs)
+"""
+
+
+@pytest.mark.live
+def test_vllm_reads_the_flags_of_ours(tmp_path: Path) -> None:
+    """By vLLM's own parser, in a process of its own: the GPUs' flags too, which cannot run here."""
+    if find_spec("vllm") is None:
+        cannot("vLLM is not installed")
+    commands = [
+        command(load_profile(name), "cpu" if name == "cpu" else "gpu", tmp_path, 32_768)
+        for name in OURS
+    ]
+    run = [sys.executable, "-c", PARSE, json.dumps(commands)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-4:] == [
+        "1024 256 priority True 32",
+        "8192 2048 priority True 128",
+        "8192 2048 priority True 256",
+        "2048 512 priority True 64",
+    ]

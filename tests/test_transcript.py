@@ -1,21 +1,27 @@
 """layout.transcript: append-only ids, each kind of ending, every deviation named."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 
-from duramen.layout.errors import LayoutError
+from duramen.layout.errors import LayoutError, TemplateError
+from duramen.layout.stream import Sampled
 from duramen.layout.template import ChatTemplate, Message
 from duramen.layout.tokenizer import Tokenizer
 from duramen.layout.tokenizer_files import read_json
-from duramen.layout.transcript import Transcript
+from duramen.layout.transcript import Frozen, History, Transcript, partial_ids, reply_ids
 from duramen.layout.zones import Prompt, Zone
 
 CHATML = (files("duramen.configs") / "chatml_tools.jinja").read_text("utf-8")
@@ -31,6 +37,8 @@ FORGETS = (
     "{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+CONTROL = re.compile(r"<\|im_(?:start|end)\|>")
 
 Reference = Callable[[str], list[int]]
 
@@ -496,3 +504,311 @@ def test_a_reply_that_begins_with_a_blank_deviates_from_nothing_in_sentencepiece
     transcript.sampled(ids, {"role": "assistant", "content": " Hello"})
     transcript.extend([{"role": "user", "content": "x"}])
     assert transcript.deviations == []
+
+
+# -- resumed from ids --
+
+
+def frozen(transcript: Transcript, num_reply_ids: int) -> Frozen:
+    root = [span.end for span in transcript._stream.spans if span.zone is Zone.ROOT]
+    return Frozen(
+        list(transcript.token_ids),
+        list(transcript.messages),
+        num_reply_ids,
+        transcript.generation_prompt,
+        max(root, default=0),
+        transcript.num_calls,
+        transcript._replies[:-1],
+    )
+
+
+def twin(transcript: Transcript, **changes: Any) -> Transcript:
+    """A new transcript with the same settings."""
+    names = ["tokenizer", "template", "tools", "now", "arguments", "independent_seams"]
+    names += ["turn_end_ids", "history"]
+    return Transcript(**{name: getattr(transcript, name) for name in names} | changes)
+
+
+def check_resumed(transcript: Transcript, num_reply_ids: int, new: Sequence[Message]) -> None:
+    """`transcript` goes on with `new`, and so does one resumed from its ids: to the same prompt."""
+    resumed = twin(transcript)
+    resumed.resume(frozen(transcript, num_reply_ids))
+    assert resumed.generation_prompt == transcript.generation_prompt
+    num_frozen, num_known = len(transcript.token_ids), len(transcript.deviations)
+    expected, found = transcript.extend(new), resumed.extend(new)
+    check_prompt(found, resumed)
+    assert found.token_ids == expected.token_ids
+    assert resumed.deviations == transcript.deviations[num_known:]
+    assert found.notes == expected.notes
+    assert resumed.num_calls == transcript.num_calls
+    added = [[s for s in p.spans if s.start >= num_frozen] for p in (found, expected)]
+    assert added[0] == added[1]
+
+
+def sampled_as(tokenizer: Tokenizer, random: Random, content: str) -> tuple[list[int], str | None]:
+    """Ids for `content`, spelled in odd pieces, with one of the endings; and the stop string."""
+    cut = random.randint(0, len(content))
+    ids = [*tokenizer.encode_text(content[:cut]), *tokenizer.encode_text(content[cut:])]
+    closers = sorted(tokenizer.eos_ids & tokenizer.control_ids) or sorted(tokenizer.control_ids)
+    match random.choice(["eos", "length", "stop", "control"]):
+        case "eos" if closers:
+            return [*ids, closers[0]], None
+        case "control" if closers:
+            return [*ids, random.choice(sorted(tokenizer.control_ids))], None
+        case "stop":
+            return [*ids, *tokenizer.encode_text("\nSTOP")], "STOP"
+    return ids, None
+
+
+def talk(transcript: Transcript, random: Random, num_turns: int) -> int:
+    """A random conversation in which every call is checked against a resumed twin; calls made."""
+    prepared = transcript.template.prepared
+    transcript.start(prepared([{"role": "system", "content": "Be kind."}, user("Hi")]))
+    for _ in range(num_turns):
+        content = words(random)
+        ids, stop = sampled_as(transcript.tokenizer, random, content)
+        reply = assistant(content, reasoning_content=random.choice(["", "hm"]))
+        kept = len(transcript.token_ids)
+        transcript.sampled(ids, prepared([reply])[0], stop=stop)
+        assert list(transcript.token_ids[kept:]) == reply_ids(transcript.tokenizer, ids, stop)
+        new = prepared([user(words(random))])
+        check_resumed(transcript, len(transcript.token_ids) - kept, new)
+    return num_turns
+
+
+@pytest.mark.parametrize("history", ["verbatim", "template"])
+@pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.parametrize("source", [CHATML, FORGETS], ids=["chatml", "forgets"])
+def test_resumed_equals_not_resumed(
+    smollm2_tokenizer: Tokenizer, source: str, independent: bool, history: History
+) -> None:
+    random, template = Random(11), ChatTemplate(source)
+    for _ in range(25):
+        transcript = Transcript(
+            smollm2_tokenizer, template, independent_seams=independent, history=history
+        )
+        talk(transcript, random, random.randint(1, 7))
+
+
+def test_resumed_equals_not_resumed_with_every_template_and_tokenizer(
+    tokenizer_folders: dict[str, Path],
+    template_sources: dict[str, str],
+    notice: Callable[[str], None],
+) -> None:
+    """Each tokenizer counts as control tokens what any of the templates spells."""
+    random, refused = Random(12), []
+    spelled = "\n".join(template_sources.values())
+    loaded = [Tokenizer.load(folder, spelled) for folder in tokenizer_folders.values()]
+    cases = [(s, loaded[i % len(loaded)]) for i, s in enumerate(template_sources.values())]
+    cases += [(CHATML, tokenizer) for tokenizer in loaded]
+    histories: list[History] = ["verbatim", "template"]
+    for source, tokenizer in cases:
+        template = ChatTemplate(source, {"bos_token": "", "eos_token": ""})
+        now = datetime(2026, 1, 2, tzinfo=UTC)
+        try:
+            for history in histories:
+                talk(Transcript(tokenizer, template, now=now, history=history), random, 5)
+        except TemplateError as error:
+            refused.append(str(error))
+    assert len(refused) < len(cases) / 4
+    if refused:
+        notice(f"resumed transcripts: templates that refuse a system message: {refused}")
+
+
+def test_resumed_equals_not_resumed_in_real_conversations(
+    smollm2_tokenizer: Tokenizer, shared_data: Path
+) -> None:
+    """Tool calls and results: airline conversations, each call's reply spelled as the template
+    writes it."""
+    random, template = Random(13), ChatTemplate(CHATML)
+    recorded = json.loads((shared_data / "tau-bench" / "airline_a.json").read_text("utf-8"))
+    num_calls = 0
+    for conversation in recorded[:4]:
+        messages = template.prepared(conversation["traj"])
+        first = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
+        transcript = Transcript(smollm2_tokenizer, template, tools=[TOOL])
+        transcript.start(messages[:first])
+        while (rest := messages[len(transcript.messages) :]) and rest[0]["role"] == "assistant":
+            new = list(takewhile(lambda message: message["role"] != "assistant", rest[1:]))
+            text = transcript._renderer.reply_text(transcript.messages, rest[0])
+            ids = smollm2_tokenizer.encode(text, at_start=False).token_ids[: random.choice([-1, 9])]
+            transcript.sampled(ids, rest[0])
+            check_resumed(transcript, len(ids), new)
+            num_calls += 1
+    assert num_calls > 20
+
+
+def test_the_past_of_a_resumed_transcript_is_coarse(
+    started: Transcript, reference: Reference
+) -> None:
+    num_root = started._stream.spans[0].end
+    ids = [reference(f"{text}<|im_end|>") for text in ("Hello", "Bye")]
+    started.sampled(ids[0], assistant("Hello"))
+    started.extend([user("go on")])
+    started.sampled(ids[1], assistant("Bye"))
+    resumed = twin(started)
+    resumed.resume(frozen(started, len(ids[1])))
+    spans = resumed.extend([user("x")]).spans
+    assert [(s.source, s.zone, s.sampled) for s in spans] == [
+        ("root", Zone.ROOT, False),
+        ("history", Zone.TRUNK, False),
+        ("message 1 (assistant) text", Zone.TRUNK, True),
+        ("history", Zone.TRUNK, False),
+        ("message 3 (assistant) text", Zone.TRUNK, True),
+        ("message 3 end", Zone.LEAF, False),
+        ("message 4 (user)", Zone.LEAF, False),
+        ("generation prompt", Zone.LEAF, False),
+    ]
+    assert spans[0].end == num_root
+    assert spans[4].digest == [s for s in started._stream.spans if s.sampled][1].digest
+
+
+def test_what_cannot_be_resumed(started: Transcript) -> None:
+    good: dict[str, Any] = {"generation_prompt": "", "root_tokens": 1}
+    with pytest.raises(LayoutError, match="resume in a new one"):
+        started.resume(Frozen([1, 2], [user("a"), assistant("b")], 1, **good))
+    wrong: list[tuple[list[int], list[Message], int, dict[str, Any]]] = [
+        ([1, 2], [user("a")], 3, {}),
+        ([1, 2], [user("a")], -1, {}),
+        ([1, 2], [user("a")], 2, {}),  # the reply would begin inside the root
+        ([1, 2], [], 1, {}),
+        ([1, 2], [user("a")], 1, {"num_calls": 0}),
+        ([1, 2, 3], [user("a")], 1, {"earlier": [Sampled(1, 1, 3)]}),
+        ([1, 2, 3], [user("a")], 1, {"earlier": [Sampled(1, 2, 1)]}),
+    ]
+    for token_ids, messages, num_reply_ids, more in wrong:
+        with pytest.raises(LayoutError):
+            Frozen(token_ids, messages, num_reply_ids, **good, **more)
+
+
+@given(data=st.data(), text=st.text(max_size=30), seed=st.integers(0, 10**6))
+def test_a_reply_that_broke_off_spells_what_was_seen(
+    smollm2_tokenizer: Tokenizer, data: st.DataObject, text: str, seed: int
+) -> None:
+    """As many sampled ids as spell a beginning of it, then plain text; nothing closes the turn."""
+    tokenizer = smollm2_tokenizer
+    ids, _ = sampled_as(tokenizer, Random(seed), text)
+    spelled = tokenizer.decode(ids)
+    visible = spelled[: data.draw(st.integers(0, len(spelled)))]
+    kept = partial_ids(tokenizer, ids, visible)
+    assert tokenizer.decode(kept) == visible
+    assert not kept or kept[-1] not in tokenizer.control_ids
+    heads = [ids[:n] for n in range(len(ids) + 1)]
+    longest = [h for h in heads if visible.startswith(tokenizer.decode(h))][-1]
+    while longest and longest[-1] in tokenizer.control_ids:
+        longest = longest[:-1]
+    assert kept[: len(longest)] == longest
+    assert kept[len(longest) :] == list(
+        tokenizer.encode_text(visible[len(tokenizer.decode(longest)) :])
+    )
+
+
+# -- history="template": the past as the template now writes it --
+
+
+@pytest.mark.parametrize("source", [CHATML, FORGETS], ids=["chatml", "forgets"])
+def test_without_sampled_ids_the_prompt_is_what_the_template_writes(
+    smollm2_tokenizer: Tokenizer, reference: Reference, source: str
+) -> None:
+    template, random = ChatTemplate(source), Random(21)
+    num_broken = 0
+    for _ in range(60):
+        transcript = Transcript(smollm2_tokenizer, template, history="template")
+        messages = [{"role": "system", "content": words(random)}, user(words(random))]
+        transcript.start(messages)
+        for _ in range(random.randint(1, 9)):
+            reply = assistant(words(random), thinking=random.choice(["", "hm"]))
+            role = random.choice(["user", "tool"])
+            new = [reply, {"role": role, "content": f"q{words(random)}"}]
+            messages += new
+            before, num_known = list(transcript.token_ids), len(transcript.deviations)
+            prompt = transcript.extend(new)
+            check_prompt(prompt, transcript)
+            assert list(prompt.token_ids) == reference(whole(template, messages))
+            leaf = [span.source for span in prompt.spans if span.zone is Zone.LEAF]
+            assert leaf[-2:] == [f"message {len(messages) - 1} ({role})", "generation prompt"]
+            for deviation in transcript.deviations[num_known:]:
+                assert deviation.token == common(before, prompt.token_ids)
+                num_broken += 1
+    assert (num_broken > 20) == (source == FORGETS)
+
+
+def controls_outside(transcript: Transcript) -> list[int]:
+    """Places behind the control tokens that are not inside a sampled reply."""
+    inside = {i for r in transcript._replies for i in range(r.start, r.end - 1)}
+    control_ids = transcript.tokenizer.control_ids
+    return [
+        i + 1 for i, t in enumerate(transcript.token_ids) if t in control_ids and i not in inside
+    ]
+
+
+def test_sampled_ids_before_the_break_stay_and_all_behind_is_written_anew(
+    smollm2_tokenizer: Tokenizer, reference: Reference
+) -> None:
+    """Slow twin: of all places behind a control token the last one before which past and present
+    have the same messages, written the same."""
+    template, random = ChatTemplate(FORGETS), Random(22)
+    counts: Counter[str] = Counter()
+    for _ in range(60):
+        transcript = Transcript(smollm2_tokenizer, template, history="template")
+        verbatim = twin(transcript, history="verbatim")
+        messages = [user(words(random))]
+        for each in (transcript, verbatim):
+            each.start(messages)
+        for _ in range(random.randint(1, 8)):
+            thinking = random.choice(["", "", "hm"])
+            content = words(random)
+            said = f"[{thinking}]{content}" if thinking else content
+            ids = [*(i for c in said for i in reference(c)), *reference("<|im_end|>")]
+            new = [{"role": random.choice(["user", "tool", "tool"]), "content": words(random)}]
+            reply = assistant(content, thinking=thinking)
+            past = whole(template, messages)
+            num_known = len(transcript.deviations)
+            for each in (transcript, verbatim):
+                each.sampled(ids, reply)
+            before, places = list(transcript.token_ids), controls_outside(transcript)
+            sampled = list(transcript._replies)
+            messages = [*messages, reply, *new]
+            present = whole(template, messages)
+            prompt, kept_all = transcript.extend(new), verbatim.extend(new)
+            check_prompt(prompt, transcript)
+            if present.startswith(past):
+                assert prompt == kept_all
+                counts["same"] += 1
+                assert list(prompt.token_ids[: len(before)]) == before
+            else:
+                same = common(list(past.encode()), list(present.encode()))
+                num_ends = len(CONTROL.findall(present.encode()[:same].decode(errors="ignore")))
+                kept = places[num_ends - 1]
+                assert list(prompt.token_ids[:kept]) == before[:kept]
+                ends = [match.end() for match in CONTROL.finditer(present)]
+                assert list(prompt.token_ids[kept:]) == reference(present[ends[num_ends - 1] :])
+                assert len(transcript.deviations) > num_known
+                counts["sampled stay"] += any(r.end <= kept for r in sampled)
+                counts["written anew"] += 1
+                break
+    assert counts["same"] > 20
+    assert counts["written anew"] > 20
+    assert counts["sampled stay"] > 5
+
+
+def test_a_reply_with_control_tokens_in_it_stays_before_the_break(
+    smollm2_tokenizer: Tokenizer, reference: Reference
+) -> None:
+    transcript = Transcript(smollm2_tokenizer, ChatTemplate(FORGETS), history="template")
+    transcript.start([user("a")])
+    odd = reference("x<|im_end|>\n<|im_start|>user\nb<|im_end|>")
+    transcript.sampled(odd, assistant("x"))
+    transcript.extend([{"role": "tool", "content": "t"}])
+    transcript.sampled(reference("[hm]y<|im_end|>"), assistant("y", thinking="hm"))
+    transcript.extend([{"role": "tool", "content": "t"}])
+    head = list(transcript.token_ids[: transcript._replies[1].start])
+    prompt = transcript.extend([assistant("z"), user("c")])
+    num_kept = len(head) - len(reference("assistant\n"))
+    assert list(prompt.token_ids[:num_kept]) == head[:num_kept]
+    rest = "assistant\ny<|im_end|>\n<|im_start|>tool\nt<|im_end|>\n<|im_start|>assistant\nz"
+    rest += "<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+    assert list(prompt.token_ids[num_kept:]) == reference(rest)
+    [deviation] = transcript.deviations[-1:]
+    assert "now writes 'y<|im_end|>" in deviation.cause
+    assert [r.message for r in transcript._replies] == [1]

@@ -52,7 +52,7 @@ def _cut(text: str, start: int, end: int, pieces: re.Pattern[str]) -> list[tuple
 
 def _unmatched(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
     """Half-open ranges of both that are not kept, in order."""
-    ends = [(-1, -1), *_anchors(old, new), (len(old), len(new))]
+    ends = [(-1, -1), *anchors(old, new), (len(old), len(new))]
     for (i, j), (i_end, j_end) in pairwise(ends):
         i, j = i + 1, j + 1
         if i_end - i == j_end - j:
@@ -70,7 +70,7 @@ def _unmatched(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, in
             yield i, i_end, j, j_end
 
 
-def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+def anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """The longest ascending run of pieces that stand once in both."""
     num_old, num_new = Counter(old), Counter(new)
     place = {piece: j for j, piece in enumerate(new) if num_new[piece] == 1}

@@ -4,7 +4,7 @@ Both lines bear a delimiter that the text does not hold in any case, so nothing 
 its frame. It is derived from the text alone: the same text is framed in the same way in each call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import count
 
@@ -24,15 +24,18 @@ def frame_lines(texts: Sequence[str]) -> tuple[str, str]:
 
 
 def delimiter(texts: Sequence[str]) -> str:
-    """16 hex digits that neither a text nor texts put together hold, whatever their case.
+    """16 hex digits that neither a text nor texts put together hold, whatever their case."""
+    return first_absent(_digests(texts), texts)
 
-    Ends: texts of n characters hold fewer than n runs of 16, and each try has a digest of its own.
-    """
+
+def first_absent(candidates: Iterable[str], texts: Sequence[str]) -> str:
+    """The first of `candidates`, in lower case, that stands nowhere in the texts, whatever its case
+    there. Of n + 1 different ones of one length there always is one for texts of n characters."""
     held = "".join(texts).lower()
-    data = "\n".join(texts).encode("utf-8", "surrogatepass")
-    content = blake2b(data, digest_size=32).digest()
+    return next(each for each in candidates if each not in held)
+
+
+def _digests(texts: Sequence[str]) -> Iterator[str]:
+    content = blake2b("\n".join(texts).encode("utf-8", "surrogatepass"), digest_size=32).digest()
     for attempt in count():
-        digest = blake2b(content + attempt.to_bytes(8, "big"), digest_size=8).hexdigest()
-        if digest not in held:
-            return digest
-    raise AssertionError("unreachable")
+        yield blake2b(content + attempt.to_bytes(8, "big"), digest_size=8).hexdigest()

@@ -13,11 +13,13 @@ Kind = Literal["clock", "uuid", "id", "counter", "changed text"]
 
 @dataclass(frozen=True)
 class Rule:
-    """`pattern` may name a group `value`: then only that is the field; and a group `label`: where a
+    """`needs`: a line without any of these, in lower case, holds no match; () where all may.
+    `pattern` may name a group `value`: then only that is the field; and a group `label`: where a
     text holds different values under one label, it is a list. `sure`: counts where no word near it
     decides. `now` and `still`: the words for and against it."""
 
     kind: Kind
+    needs: tuple[str, ...]
     pattern: re.Pattern[str]
     sure: bool
     now: re.Pattern[str]
@@ -63,7 +65,8 @@ _SURE_CLOCK = (
 _EPOCH_S = "1[5-9][0-9]{8}"  # July 2017 to May 2033
 _SUBSECONDS = "(?:[.][0-9]{3,9}|[0-9]{9}|[0-9]{6}|[0-9]{3})"
 _UNSURE_CLOCK = f"(?>{_TIME}|{_DAY_OF_MONTH}|{_EPOCH_S}|{_COMPACT_DATE})"
-_BEFORE = r"(?<![\w/\\@.$€£+#-])(?<!\w[:=])"
+_NO_NAME = r"(?<![\w/\\@.$€£+#-])"  # not inside a word, a path, a price, an address
+_BEFORE = rf"{_NO_NAME}(?<!\w[:=])"
 _AFTER = r"(?![\w/\\%-]|[.:,]\w)"
 _NO_RANGE = "(?![ ]{0,2}(?:[-–—]|to|until|till|through|and)[ ]{0,2}[0-9])"
 
@@ -102,69 +105,82 @@ _NAMED_ID = (
 _IS = r"""["']?[ \t]{0,2}[:=][ \t]{0,2}["']?"""
 
 
-def _rule(kind: Kind, pattern: str, sure: bool, now: str, still: str) -> Rule:
-    return Rule(kind, re.compile(pattern, re.M), sure, *(re.compile(w, re.I) for w in (now, still)))
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_COUNTED_WORDS = (
+    *("step", "turn", "call", "iteration", "attempt"),
+    *("round", "request", "message", "cycle", "loop"),
+)
+_SPENT_WORDS = ("used", "left", "remaining", "spent", "so far")
 
 
-def _clock(pattern: str, *, sure: bool = True) -> Rule:
-    return _rule("clock", pattern, sure, _CLOCK_NOW, _CLOCK_STILL)
+def _clock(needs: tuple[str, ...], pattern: str, *, sure: bool = True) -> Rule:
+    now, still = re.compile(_CLOCK_NOW, re.I), re.compile(_CLOCK_STILL, re.I)
+    return Rule("clock", needs, re.compile(pattern), sure, now, still)
 
 
-def _counter(pattern: str, *, sure: bool = True) -> Rule:
-    return _rule("counter", pattern, sure, _COUNTER_NOW, _COUNTER_STILL)
+def _id(needs: tuple[str, ...], pattern: str, kind: Kind = "id") -> Rule:
+    now, still = re.compile(_ID_NOW, re.I), re.compile(_ID_STILL, re.I)
+    return Rule(kind, needs, re.compile(pattern, re.M), True, now, still)
+
+
+def _counter(needs: tuple[str, ...], pattern: str, *, sure: bool = True) -> Rule:
+    now, still = re.compile(_COUNTER_NOW, re.I), re.compile(_COUNTER_STILL, re.I)
+    return Rule("counter", needs, re.compile(pattern), sure, now, still)
 
 
 RULES = (
-    _clock(f"{_BEFORE}{_SURE_CLOCK}{_NO_RANGE}{_AFTER}"),
-    _clock(rf"(?<=[\[(<])(?>{_TIME}|{_EPOCH_S})(?=[\])>])"),
-    _clock(rf"(?<![\w/\\@.$€£+#-]){_EPOCH_S}{_SUBSECONDS}(?![\w/\\%-]|[.:,]\w)"),
-    _clock(r"\b(?i:today|it) is (?i:a )?(?P<value>(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b"),
-    _clock(rf"(?<![\w/\\@.$€£+#-]){_UNSURE_CLOCK}{_NO_RANGE}{_AFTER}", sure=False),
-    _rule(
-        "uuid",
-        r"(?<![\w/\\@.-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w/\\-]|[.]\w)",
-        True,
-        _ID_NOW,
-        _ID_STILL,
+    _clock(("19", "20", *_WEEKDAYS), f"{_BEFORE}{_SURE_CLOCK}{_NO_RANGE}{_AFTER}"),
+    _clock(("[", "(", "<"), rf"(?<=[\[(<])(?>{_TIME}|{_EPOCH_S})(?=[\])>])"),
+    _clock((), rf"{_NO_NAME}{_EPOCH_S}{_SUBSECONDS}(?![\w/\\%-]|[.:,]\w)"),
+    _clock(
+        ("day",),
+        r"\b(?i:today|it) is (?i:a )?(?P<value>(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b",
     ),
-    _rule(
-        "id",
+    _clock(
+        (":", "15", "16", "17", "18", "19", "20", *_MONTHS),
+        f"{_NO_NAME}{_UNSURE_CLOCK}{_NO_RANGE}{_AFTER}",
+        sure=False,
+    ),
+    _id(
+        ("-",),
+        r"(?<![\w/\\@.-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w/\\-]|[.]\w)",
+        "uuid",
+    ),
+    _id(
+        (),
         r"(?<![\w/\\@.#-])(?=[a-fA-F]{0,128}[0-9])(?=[0-9]{0,128}[a-fA-F])"
         r"(?:[0-9a-f]{16,128}|[0-9A-F]{16,128})(?![\w/\\-]|[.]\w)",
-        True,
-        _ID_NOW,
-        _ID_STILL,
     ),
-    _rule(
-        "id",
+    _id(
+        ("id", "hash", "nonce"),
         rf"(?<![\w.]){_NAMED_ID}{_IS}(?P<value>(?=[A-Za-z_-]{{0,127}}[0-9])"
         r"[A-Za-z0-9][\w-]{3,127})(?!\w)",
-        True,
-        _ID_NOW,
-        _ID_STILL,
     ),
-    _rule(
-        "id",
+    _id(
+        ("id",),
         r"""(?:^|[\[({,;|<])[ \t]{0,8}["']?(?i:(?P<label>id))"""
         rf"{_IS}(?P<value>(?=[A-Za-z_-]{{0,127}}[0-9])(?=[0-9_-]{{0,127}}[A-Za-z])"
         r"[A-Za-z0-9][\w-]{5,127})(?!\w)",
-        True,
-        _ID_NOW,
-        _ID_STILL,
     ),
-    _counter(rf"\b{_COUNTED}{_GAP}{_NUMBER}(?={_GAP}of{_GAP}[0-9]|[ ]?/[ ]?[0-9])"),
     _counter(
-        rf"\b{_COUNTED}(?:{_GAP}(?i:number|no[.]?|count|counter|index))?{_IS}#?{_NUMBER}"
-        rf"{_NUMBER_END}"
+        _COUNTED_WORDS,
+        rf"\b{_COUNTED}{_GAP}{_NUMBER}(?={_GAP}of{_GAP}[0-9]|[ ]?/[ ]?[0-9])",
     ),
-    _counter(rf"\b{_COUNTED}[ ]?#[ ]?{_NUMBER}{_NUMBER_END}"),
     _counter(
+        _COUNTED_WORDS,
+        rf"\b{_COUNTED}(?:{_GAP}(?i:number|no[.]?|count|counter|index))?(?:{_IS}#?|[ ]?#[ ]?)"
+        rf"{_NUMBER}{_NUMBER_END}",
+    ),
+    _counter(
+        _SPENT_WORDS,
         rf"\b(?i:(?P<label>(?:{_MEASURED}|budget)[ ](?:used|left|remaining|spent|so far)"
-        rf"|(?:used|remaining)[ ](?:{_MEASURED}|budget))){_IS}[$€£]?{_NUMBER}(?![\w%])"
+        rf"|(?:used|remaining)[ ](?:{_MEASURED}|budget))){_IS}[$€£]?{_NUMBER}(?![\w%])",
     ),
     _counter(
+        _SPENT_WORDS,
         rf"(?<![\w.,:/$-]){_NUMBER}[ ]"
-        rf"(?i:(?P<label>{_MEASURED}[ ](?:used|left|remaining|so far)))\b"
+        rf"(?i:(?P<label>{_MEASURED}[ ](?:used|left|remaining|so far)))\b",
     ),
-    _counter(rf"\b{_COUNTED}{_GAP}{_NUMBER}{_NUMBER_END}", sure=False),
+    _counter(_COUNTED_WORDS, rf"\b{_COUNTED}{_GAP}{_NUMBER}{_NUMBER_END}", sure=False),
 )

@@ -70,7 +70,10 @@ def find_volatile(text: str) -> list[VolatileField]:
     fields: list[tuple[VolatileField, str | None]] = []
     values: dict[str, set[str]] = {}
     for start, end in _lines(text):
+        line = text[start:end].lower()
         for rule in RULES:
+            if rule.needs and not any(each in line for each in rule.needs):
+                continue
             for found in rule.pattern.finditer(text, start, end):
                 if not _counts(text, found.start(), rule, start, places):
                     continue
@@ -87,8 +90,8 @@ def compare(previous_text: str, text: str) -> list[VolatileField]:
     """What differs in `text` from an earlier version of it: in order, no overlap.
 
     A field that changed is there as a whole, with its kind; a number that became another one is a
-    counter; the rest is "changed text". Where something was cut out the field is empty (start ==
-    end).
+    counter; the rest is "changed text". Spaces and punctuation that came with a field are not named
+    beside it. Where something was cut out the field is empty (start == end).
     """
     fields = find_volatile(text)
     found: list[VolatileField] = []

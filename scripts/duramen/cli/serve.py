@@ -88,7 +88,7 @@ def serve(
     once the running calls have ended.
     """
     if store is not None and no_store:
-        raise typer.BadParameter("--store and --no-store exclude each other")
+        raise DuramenError("--store and --no-store exclude each other")
     upstreams = check_upstreams(upstream or [])
     check_key_file(api_key_file)
     check_bind(host, port, has_keys=api_key_file is not None, allow_no_key=allow_no_key)

@@ -170,17 +170,17 @@ def _problems(
         )
     if _changes_memory(profile):
         return
-    if left <= 0 or fit.kv_tokens == 0:
-        yield f"the model does not fit: {fit.summary_of_weights}. {_more_room(profile)}"
+    if left <= 0 or fit.kv_tokens == 0 or left < min(pool, GIB):
+        yield f"the model does not fit: {fit.summary_of_weights}: {_more_room(profile)}"
     elif pool > left:
         yield (
-            f"the KV cache does not fit: {fit.summary_of_weights} leave {_gib(left)}. Set "
-            f"engine.kv_cache_gib to at most {left // GIB}, not {engine.kv_cache_gib}"
+            f"the KV cache does not fit: {fit.summary_of_weights} leave {_gib(left)}: set "
+            f"engine.kv_cache_gib to at most {left // GIB}, not {pool // GIB}"
         )
     elif fit.kv_tokens is not None and fit.kv_tokens < (fit.max_model_len or 0):
         yield (
             f"the context of {fit.max_model_len:,} tokens does not fit: {fit.summary_of_weights} "
-            f"leave {fit.kv_tokens:,} KV tokens. Set engine.max_model_len to at most that. "
+            f"leave {fit.kv_tokens:,} KV tokens: set engine.max_model_len to at most that, or "
             f"{_more_room(profile)}"
         )
     budget = engine.max_num_batched_tokens
@@ -211,8 +211,8 @@ def _changes_memory(profile: Profile) -> list[str]:
 
 def _more_room(profile: Profile) -> str:
     if profile.device is None:
-        return "Else take a smaller model or a larger machine"
-    return "Else share it between GPUs (engine.tensor_parallel_size), or take a quantized model"
+        return "take a smaller model or a larger machine"
+    return "share it between GPUs (engine.tensor_parallel_size) or take a quantized model"
 
 
 def _kv_heads(config: Mapping[str, Any]) -> int:

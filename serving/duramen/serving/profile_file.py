@@ -182,15 +182,21 @@ def _convert(value: object, to: Any, key: str, where: str) -> Any:
             raise DuramenError(f"{where}: {key} must be one of {known}, not {value!r}")
         return value
     try:
-        made = msgspec.convert(value, to, dec_hook=_path)
+        made = msgspec.convert(value, to, dec_hook=_made_here)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DuramenError(f"{where}: {key}: {error}") from None
     if isinstance(made, int | float) and not isinstance(made, bool):
         _check_range(made, key, where)
     texts = made if isinstance(made, tuple) else (made,)
-    if any(isinstance(text, str) and ("\0" in text or not text) for text in texts):
-        raise DuramenError(f"{where}: {key}: a text is empty or holds a null character")
+    if any(isinstance(text, str) and not _is_usable(text) for text in texts):
+        raise DuramenError(
+            f"{where}: {key}: a text is empty or holds a null character or half of a surrogate pair"
+        )
     return made
+
+
+def _is_usable(text: str) -> bool:
+    return bool(text) and not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text)
 
 
 def _check_range(number: float, key: str, where: str) -> None:
@@ -202,7 +208,10 @@ def _check_range(number: float, key: str, where: str) -> None:
     raise DuramenError(f"{where}: {key} must be {least} up to {most}, not {str(number)[:40]}")
 
 
-def _path(to: type, value: object) -> Path:
-    if to is not Path or not isinstance(value, str):
+def _made_here(to: type, value: object) -> object:
+    """The types that msgspec does not know: paths, and values of any kind."""
+    if to is object:
+        return value
+    if not isinstance(value, str):
         raise TypeError(f"expected a path, got {value!r}")
     return Path(value).expanduser()

@@ -118,6 +118,7 @@ class Admission:
                 self._all.end(self._clock())
                 lane.end(self._clock())
                 self._let_in()
+                self._all.rest()
             elif call.is_waiting:
                 self._drop(call)
             if not (lane.num_running or lane.waiting) and self._lanes.get(name) is lane:

@@ -10,6 +10,7 @@ from typing import Any
 
 from duramen.layout.delta import common_text
 from duramen.layout.volatility import compare
+from duramen.serving.gateway.call_facts import BreakCause
 from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.sessions.records import Scope
 
@@ -25,7 +26,7 @@ class Breaks:
             lambda: deque(maxlen=NUM_REMEMBERED)
         )
 
-    def cause(self, opened: Opened, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def cause(self, opened: Opened, messages: Sequence[Mapping[str, Any]]) -> BreakCause | None:
         """None if nothing broke. "session lost": it has replies in its past that are not on record
         (from elsewhere, too old, or changed)."""
         changed = self._root_change(opened.turn.scope, messages)
@@ -41,7 +42,9 @@ class Breaks:
             return "session lost"
         return changed
 
-    def _root_change(self, scope: Scope, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def _root_change(
+        self, scope: Scope, messages: Sequence[Mapping[str, Any]]
+    ) -> BreakCause | None:
         text = _root_text(messages)
         roots = self._roots[scope]
         if not text or text in roots:
@@ -50,11 +53,11 @@ class Breaks:
         roots.append(text)
         if like is None or _alike(like, text) < MIN_ALIKE:
             return None
-        kinds = [str(region.kind) for region in compare(like, text)]
-        return next((kind for kind in kinds if kind in VOLATILE), "root text")
+        kinds = {region.kind for region in compare(like, text)}
+        return next((kind for kind in VOLATILE if kind in kinds), "root text")
 
 
-VOLATILE = ("clock", "uuid", "hash", "counter")
+VOLATILE: tuple[BreakCause, ...] = ("clock", "uuid", "hash", "counter")
 
 
 def _root_text(messages: Sequence[Mapping[str, Any]]) -> str:

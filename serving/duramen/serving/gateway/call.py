@@ -32,7 +32,6 @@ class ChatCall:
         self.opened = opened
         self.usage: Mapping[str, Any] | None = None
         self.num_sampled = 0
-        self.started_s = time.perf_counter()
         self.arrivals_s: list[float] = []
         self.last_chunk: Mapping[str, Any] = {}
         self._conversations = conversations
@@ -84,7 +83,7 @@ class ChatCall:
             if gathered.finish_reason is not None:
                 self._finish(index, gathered)
         if arrived:
-            self.arrivals_s.append(time.perf_counter() - self.started_s)
+            self.arrivals_s.append(time.perf_counter())
         chunk["model"] = self._model_name
         if chunk["choices"]:
             self.last_chunk = chunk
@@ -106,7 +105,6 @@ class ChatCall:
                 self.num_sampled += len(ids)
                 self._keep_piece(choice["index"], ids, message.get("content") or "")
             self._finish(choice["index"], gathered, {"content": None} | message)
-        self.arrivals_s.append(time.perf_counter() - self.started_s)
         answer["model"] = self._model_name
         return answer
 

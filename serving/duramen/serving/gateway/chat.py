@@ -5,7 +5,7 @@ import datetime
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ from duramen.layout.zones import Zone
 from duramen.serving.gateway import log
 from duramen.serving.gateway.accounts import Histories, block_list
 from duramen.serving.gateway.call import ChatCall, explanation
-from duramen.serving.gateway.call_facts import CallFacts, Status
+from duramen.serving.gateway.call_facts import BreakCause, CallFacts, Status
 from duramen.serving.gateway.engines import Member
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.exactness import template_arguments, why_not_exact
@@ -31,6 +31,7 @@ from duramen.serving.gateway.sessions.conversation import (
     scope_of,
 )
 from duramen.serving.gateway.sessions.conversation import Request as Conversation
+from duramen.serving.gateway.sessions.store_protocol import Store
 from duramen.serving.gateway.shapes import check_chat, decode_body
 from duramen.serving.gateway.tenants import Tenant, request_salt
 from duramen.serving.gateway.upstream_body import chat_body
@@ -65,12 +66,13 @@ class Served:
     shaped: Shaped | None = None
     opened: Opened | None = None
     bounds: Bounds | None = None
-    cause: str | None = None
+    cause: BreakCause | None = None
     queued_s: float | None = None
     flight: Flight | None = None
     mismatch: str | None = None
     call: ChatCall | None = None
-    store_s: float = 0.0
+    store_s: float | None = None
+    arrived_s: float = field(default_factory=time.perf_counter)
     status: Status = "ok"
     error: BaseException | None = None
 
@@ -300,13 +302,19 @@ class ChatService:
             async for batch in batches:
                 out = b"".join([call.take_event(chunk) for chunk in batch])
                 if served.opened is not None:
-                    started_s = time.perf_counter()
-                    await store.durable()
-                    served.store_s += time.perf_counter() - started_s
+                    await self._make_durable(served, store)
                 if out:
                     await stream.write(out)
         tail = call.extra_event(self._explain(served)) if served.explain else b""
         await stream.end(tail + DONE)
+
+    async def _make_durable(self, served: Served, store: Store) -> None:
+        """What was put is written before any of it is sent on; where it cannot be (a full disk) the
+        call goes on, and /health and metrics say so."""
+        started_s = time.perf_counter()
+        if not await store.durable():
+            self._gateway.metrics.store_failed()
+        served.store_s = (served.store_s or 0.0) + time.perf_counter() - started_s
 
     async def _answer(
         self,
@@ -320,9 +328,7 @@ class ChatService:
         assert call is not None
         answer = call.take_answer(await engine.post(PATH, body))
         if served.opened is not None:
-            started_s = time.perf_counter()
-            await conversations.tree.store.durable()
-            served.store_s = time.perf_counter() - started_s
+            await self._make_durable(served, conversations.tree.store)
         if served.explain:
             answer["duramen"] = self._explain(served)
         await send_json(send, 200, answer, served.headers)
@@ -358,7 +364,7 @@ class ChatService:
 
     def _account(self, served: Served) -> None:
         call, flight = served.call, served.flight
-        arrivals = call.arrivals_s if call else []
+        arrivals = call.arrivals_s if call and served.body.get("stream") else []
         zones = served.opened.zone_tokens if served.opened and call else {}
         facts = CallFacts(
             tenant=served.tenant.name,
@@ -371,9 +377,9 @@ class ChatService:
             predicted_high=flight.predicted_most if flight else None,
             delivered=call.delivered if call else None,
             mismatch=served.mismatch,  # type: ignore[arg-type]
-            break_cause=served.cause,  # type: ignore[arg-type]
+            break_cause=served.cause,
             queue_s=served.queued_s,
-            ttft_s=arrivals[0] if arrivals else None,
+            ttft_s=arrivals[0] - served.arrived_s if arrivals else None,
             itl_s=[b - a for a, b in pairwise(arrivals)],
             sampled_tokens=call.num_sampled if call else 0,
             store_s=served.store_s,

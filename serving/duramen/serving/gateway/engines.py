@@ -7,14 +7,18 @@ the same engine as long as that is up, and moves only the sessions of one that i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Protocol
 
 from duramen.serving.gateway.errors import ApiError
-from duramen.serving.gateway.supervise import Supervisor
+from duramen.serving.gateway.supervise import Supervised, Supervisor
 from duramen.serving.kv.attribute import Flights
-from duramen.serving.vllm.engine import VllmEngine
 from duramen.serving.vllm.protocol import ChatEngine
 
 RETRY_S = 5.0
+
+
+class ServedEngine(ChatEngine, Supervised, Protocol):
+    """What the gateway needs of an engine."""
 
 
 @dataclass
@@ -22,7 +26,7 @@ class Member:
     """`flights`: the calls that run on it. `takes_priority`: its scheduler orders by priority."""
 
     name: str
-    supervisor: Supervisor[VllmEngine]
+    supervisor: Supervisor[ServedEngine]
     flights: Flights
     takes_priority: bool = False
 

@@ -32,14 +32,18 @@ class Lane:
         return self.num_queued < self.max_queued
 
     def start(self, now_s: float) -> None:
-        if self.num_running == 0:  # idle time says nothing about the pace
-            self.ends.clear()
+        if not self.ends:
             self.ends.append(now_s)
         self.num_running += 1
 
     def end(self, now_s: float) -> None:
         self.num_running -= 1
         self.ends.append(now_s)
+
+    def rest(self) -> None:
+        """Idle time, if this is the beginning of one, says nothing about the pace."""
+        if not self.num_running and not self.num_queued:
+            self.ends.clear()
 
     def drained_after_s(self, now_s: float) -> float:
         """When those that wait now will have been let in, at the pace of the newest ends. As long

@@ -20,8 +20,8 @@ from duramen.serving.gateway.sessions.conversation import scope_of
 from duramen.serving.gateway.sessions.records import walk
 from duramen.serving.gateway.sessions.spans import unpack_spans
 from duramen.serving.gateway.shapes import check_completion, check_tokenize, decode_body
-from duramen.serving.gateway.tenants import request_salt
-from duramen.serving.gateway.upstream_body import OURS, engine_fields
+from duramen.serving.gateway.tenants import is_loopback, request_salt
+from duramen.serving.gateway.upstream_body import engine_fields, passed_on
 from duramen.serving.gateway.wire import (
     DONE,
     EventStream,
@@ -51,8 +51,8 @@ class Endpoints:
         async with while_connected(receive), gateway.admission.admit(tenant.name, None) as slot:
             member, engine = gateway.engines.for_session(tenant.name)
             priority = slot.priority if member.takes_priority else None
-            sent = {key: value for key, value in body.items() if key not in OURS}
-            sent |= {"model": model.upstream_name} | engine_fields(salt, priority)
+            sent = passed_on(body) | {"model": model.upstream_name}
+            sent |= engine_fields(salt, priority)
             if body.get("stream_options") is not None:
                 sent["stream_options"] = body["stream_options"]
             headers = {"x-duramen-token-exact": "false"}
@@ -192,6 +192,10 @@ class Endpoints:
         await send_json(send, 200 if state == "ready" else 503, answer)
 
     async def metrics(self, request: Request, receive: Receive, send: Send) -> None:
+        """The page names tenants where there are any: it is for the operator, on this machine."""
+        client = request.client.host if request.client else ""
+        if self.gateway.tenants.have_keys and not is_loopback(client):
+            raise ApiError(403, "/metrics is answered on this machine only", code="forbidden")
         content_type, page = self.gateway.metrics.render()
         await send_bytes(send, 200, page, [(b"content-type", content_type.encode())])
 

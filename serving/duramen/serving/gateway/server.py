@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
@@ -19,7 +20,7 @@ from duramen.serving.gateway.accounts import Histories
 from duramen.serving.gateway.admission import Admission
 from duramen.serving.gateway.app import make_app
 from duramen.serving.gateway.breaks import Breaks
-from duramen.serving.gateway.engines import Engines, Member
+from duramen.serving.gateway.engines import Engines, Member, ServedEngine
 from duramen.serving.gateway.gateway import Gateway, ServedModel
 from duramen.serving.gateway.metrics import Levels, Metrics
 from duramen.serving.gateway.policies.warm import RecentRoots, warm
@@ -39,7 +40,6 @@ from duramen.serving.vllm.facts import eos_token_ids
 from duramen.serving.vllm.launch import Progress
 from duramen.serving.vllm.version import installed_build
 
-Open = Callable[[Progress], Awaitable[VllmEngine]]
 SendRoot = Callable[[Sequence[int], str, int], Awaitable[None]]
 
 DRAIN_S = 60.0
@@ -61,22 +61,47 @@ async def _nothing(scope: object, receive: object, send: object) -> None: ...
 
 
 async def _serve(config: ServeConfig) -> None:
-    async with open_gateway(config) as gateway:
+    async with running(config, engines_of(config)) as run:
+        await run.ended()
+        failed = [m for m in run.gateway.engines.members if m.supervisor.state == "failed"]
+        if len(failed) == len(run.gateway.engines.members):
+            raise EngineError(f"no engine stays up: {run.gateway.engines.why_down}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A gateway that takes calls, and what it consists of."""
+
+    gateway: Gateway
+    server: uvicorn.Server
+    serving: asyncio.Task[None]
+    supervising: Sequence[asyncio.Task[None]]
+
+    async def ended(self) -> None:
+        """Return when a signal has ended it or its engines have failed, after the last call."""
+        await asyncio.wait(
+            {self.serving, asyncio.ensure_future(asyncio.wait(self.supervising))},
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+
+
+@asynccontextmanager
+async def running(config: ServeConfig, engines: Sequence["EngineStart"]) -> AsyncIterator[Run]:
+    """The gateway at its port, with engines that start meanwhile. At the end calls that run are
+    finished. Raises EngineError if the port is taken."""
+    async with open_gateway(config, engines) as gateway:
         server = _Server(gateway, _uvicorn_config(config, gateway))
-        supervisors = [member.supervisor for member in gateway.engines.members]
-        engines = [asyncio.create_task(supervisor.run()) for supervisor in supervisors]
         serving = asyncio.create_task(server.serve())
+        supervisors = [member.supervisor for member in gateway.engines.members]
+        supervising = [asyncio.create_task(supervisor.run()) for supervisor in supervisors]
         try:
-            await asyncio.wait({serving, *engines}, return_when=asyncio.FIRST_COMPLETED)
+            yield Run(gateway, server, serving, supervising)
+        finally:
             server.should_exit = True
             await serving
-        finally:
-            reason = gateway.engines.why_down
             for supervisor in supervisors:
                 await supervisor.close()
-        failed = [s for s in supervisors if s.state == "failed"]
-        if failed and len(failed) == len(supervisors):
-            raise EngineError(f"no engine stays up: {reason}")
+            await asyncio.wait(supervising)
 
 
 def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
@@ -109,19 +134,20 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def open_gateway(config: ServeConfig) -> AsyncIterator[Gateway]:
-    """Everything but the port and the engines, whose supervisors are made and not yet run."""
+async def open_gateway(
+    config: ServeConfig, engines: Sequence["EngineStart"]
+) -> AsyncIterator[Gateway]:
+    """Everything but the port; the engines' supervisors are made and not yet run."""
     settings = config.settings
     store = _open_store(config)
     tree = SessionTree(store, settings.sessions.memory_bytes)
     tenants = Tenants.load(config.api_key_file) if config.api_key_file else Tenants.open_to_all()
     admission = Admission(settings.limits)
     members: list[Member] = []
-    engines = Engines(members)
     gateway = Gateway(
         settings=settings,
         tenants=tenants,
-        engines=engines,
+        engines=Engines(members),
         admission=admission,
         metrics=Metrics(
             lambda: _levels(gateway),
@@ -132,7 +158,8 @@ async def open_gateway(config: ServeConfig) -> AsyncIterator[Gateway]:
         breaks=Breaks(),
         tree=tree,
     )
-    members += _Wiring(gateway, config).members()
+    wiring = _Wiring(gateway, config)
+    members += [wiring.member(start) for start in engines]
     expiry = asyncio.create_task(_expire(store, settings))
     try:
         yield gateway
@@ -152,38 +179,20 @@ class _Wiring:
         self._tokenizer = Tokenizer.load(config.model_dir, template.source)
         self._turn_end_ids = frozenset(eos_token_ids(config.model_dir))
 
-    def members(self) -> list[Member]:
-        if self._config.vllm is not None:
-            return [self._member("vllm", self._launch, Patience())]
-        return [self._member(url, self._attaching(url), ATTACHED) for url in self._config.upstreams]
-
-    def _member(self, name: str, open_engine: Open, patience: Patience) -> Member:
-        async def on_ready(engine: VllmEngine, generation: int) -> None:
+    def member(self, start: "EngineStart") -> Member:
+        async def on_ready(engine: ServedEngine, generation: int) -> None:
             await self._ready(member, engine, generation)
 
         supervisor = Supervisor(
-            open_engine, on_ready, patience=patience, progress=self._config.operator.progress
+            start.open,
+            on_ready,
+            patience=start.patience,
+            progress=self._config.operator.progress,
         )
-        member = Member(name, supervisor, Flights(1))
+        member = Member(start.name, supervisor, Flights(1))
         return member
 
-    async def _launch(self, progress: Progress) -> VllmEngine:
-        assert self._config.vllm is not None
-        return await launch(self._config.vllm, progress)
-
-    def _attaching(self, url: str) -> Open:
-        async def attach_to(progress: Progress) -> VllmEngine:
-            progress(f"attaching to {url}")
-            return await attach(
-                url,
-                api_key=self._config.upstream_api_key,
-                model_dir=self._config.model_dir,
-                events=self._config.upstream_events.get(url),
-            )
-
-        return attach_to
-
-    async def _ready(self, member: Member, engine: VllmEngine, generation: int) -> None:
+    async def _ready(self, member: Member, engine: ServedEngine, generation: int) -> None:
         gateway, info = self._gateway, engine.info
         block_size = engine.mirror.block_size if engine.mirror else info.unit_tokens
         member.flights = Flights(block_size, MAX_REMEMBERED_BLOCKS)
@@ -205,7 +214,7 @@ class _Wiring:
         await warm(gateway.roots.roots(), _warmer(member, engine))
         self._config.operator.say(self._config.ready_line)
 
-    def _first(self, engine: VllmEngine) -> None:
+    def _first(self, engine: ServedEngine) -> None:
         gateway, info, settings = self._gateway, engine.info, self._gateway.settings
         block_size = engine.mirror.block_size if engine.mirror else info.unit_tokens
         history = settings.history
@@ -234,7 +243,40 @@ class _Wiring:
         )
 
 
-async def _takes_priority(engine: VllmEngine) -> bool:
+@dataclass(frozen=True)
+class EngineStart:
+    """How one engine comes up, again and again."""
+
+    name: str
+    open: Callable[[Progress], Awaitable[ServedEngine]]
+    patience: Patience
+
+
+def engines_of(config: ServeConfig) -> list[EngineStart]:
+    """The child that is to be started, or the servers that run already."""
+
+    async def start(progress: Progress) -> VllmEngine:
+        assert config.vllm is not None
+        return await launch(config.vllm, progress)
+
+    def attaching(url: str) -> Callable[[Progress], Awaitable[VllmEngine]]:
+        async def attach_to(progress: Progress) -> VllmEngine:
+            progress(f"attaching to {url}")
+            return await attach(
+                url,
+                api_key=config.upstream_api_key,
+                model_dir=config.model_dir,
+                events=config.upstream_events.get(url),
+            )
+
+        return attach_to
+
+    if config.vllm is not None:
+        return [EngineStart("vllm", start, Patience())]
+    return [EngineStart(url, attaching(url), ATTACHED) for url in config.upstreams]
+
+
+async def _takes_priority(engine: ServedEngine) -> bool:
     """Whether its scheduler orders by priority: one that does not refuses such a request."""
     body = {
         "model": engine.info.model,
@@ -250,7 +292,7 @@ async def _takes_priority(engine: VllmEngine) -> bool:
     return True
 
 
-def _warmer(member: Member, engine: VllmEngine) -> SendRoot:
+def _warmer(member: Member, engine: ServedEngine) -> SendRoot:
     async def send(token_ids: Sequence[int], salt: str, priority: int) -> None:
         body = chat_body(
             {"max_tokens": 1},

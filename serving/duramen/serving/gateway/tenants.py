@@ -7,6 +7,7 @@ begins, which prompts the others have sent. Put only tenants into a group that m
 """
 
 import hmac
+import ipaddress
 import logging
 import os
 import secrets
@@ -65,6 +66,10 @@ class Tenants:
         Raises DuramenError if a file cannot be used or `path` holds no key.
         """
         return cls(_Keys(path, secret_file or path.with_name(f"{path.name}.secret"), warn))
+
+    @property
+    def have_keys(self) -> bool:
+        return self._keys is not None
 
     def find(self, authorization: str | None) -> Tenant:
         """The tenant of the header `Authorization: Bearer KEY`. Raises ApiError 401.
@@ -162,3 +167,13 @@ def _secret(path: Path) -> bytes:
 
 def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be meant."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -31,8 +31,7 @@ def chat_body(
     priority: int | None,
 ) -> dict[str, Any]:
     """`token_ids` None: the engine renders the messages itself."""
-    sent = {name: value for name, value in body.items() if name not in OURS and value is not None}
-    sent |= {"model": model, "return_token_ids": True}
+    sent = passed_on(body) | {"model": model, "return_token_ids": True}
     if token_ids is None:
         sent["messages"] = body["messages"]
     else:
@@ -42,6 +41,14 @@ def chat_body(
         options = {k: v for k, v in (body.get("stream_options") or {}).items() if v is not None}
         sent["stream_options"] = {**options, "include_usage": True}
     return sent | engine_fields(salt, priority)
+
+
+def passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a client may set, also those inside vLLM's own extension field."""
+    sent = {name: value for name, value in body.items() if name not in OURS and value is not None}
+    if isinstance(extra := sent.get("vllm_xargs"), Mapping):
+        sent["vllm_xargs"] = {name: value for name, value in extra.items() if name not in OURS}
+    return sent
 
 
 def engine_fields(salt: str, priority: int | None) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""The processes of a benchmark: each on a core that is named, ended with it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from urllib.error import URLError
+from urllib.request import urlopen
+
+HERE = Path(__file__).parent
+START_TIMEOUT_S = 60.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def upstream(cores: set[int]) -> Iterator[int]:
+    """The fake vLLM's port."""
+    port = free_port()
+    with _process(["upstream.py", str(port)], cores, port):
+        yield port
+
+
+@contextmanager
+def gateway(
+    model_dir: Path, upstream_port: int, cores: set[int], store: Path | None = None
+) -> Iterator[tuple[int, int]]:
+    """Port and process id of a gateway in front of it; `store` None: none."""
+    port = free_port()
+    command = ["gateway.py", str(port), str(model_dir), f"http://127.0.0.1:{upstream_port}"]
+    with _process([*command, *([str(store)] if store else [])], cores, port) as pid:
+        yield port, pid
+
+
+@contextmanager
+def _process(command: list[str], cores: set[int], port: int) -> Iterator[int]:
+    with tempfile.TemporaryFile() as log:
+        started = subprocess.Popen(
+            [sys.executable, str(HERE / command[0]), *command[1:]], stderr=log
+        )
+        try:
+            os.sched_setaffinity(started.pid, cores)
+            _wait(started, port, log)
+            yield started.pid
+        finally:
+            started.send_signal(signal.SIGTERM)
+            started.wait(timeout=30)
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int, log: IO[bytes]) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None:
+            log.seek(0)
+            raise RuntimeError(f"{process.args} ended: {log.read().decode()[-2000:]}")
+        try:
+            urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+            return
+        except (URLError, OSError):
+            time.sleep(0.05)
+    raise RuntimeError(f"{process.args} does not answer")
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
