@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from gateway_live_cases import LiveGateway, attached
 from hypothesis import settings
 from tokenizers import Tokenizer
 
@@ -112,12 +113,14 @@ def decode(smollm2: Path) -> Callable[[list[int]], str]:
 
 @pytest.fixture(scope="session")
 def live_server(smollm2: Path) -> Iterator[VllmProcess]:
-    """vLLM with SmolLM2: block size 32, 8,192 tokens of context, render and derender served too."""
+    """vLLM with SmolLM2: block size 32, 8,192 tokens of context, render and derender served too;
+    a call without a priority counts as the most urgent, so all of them are served in order."""
     try:
         installed_build()
     except DuramenError as error:
         cannot(error)
-    process = VllmProcess(VllmConfig(smollm2, max_model_len=8192, scale_out=True))
+    config = VllmConfig(smollm2, max_model_len=8192, scale_out=True, scheduling_policy="priority")
+    process = VllmProcess(config)
     try:
         asyncio.run(wait_until_ready(process, lambda line: None))
         yield process
@@ -138,3 +141,10 @@ async def live_engine(live_server: VllmProcess) -> AsyncIterator[VllmEngine]:
         yield engine
     finally:
         await engine.close()
+
+
+@pytest.fixture(scope="session")
+def live_gateway(live_server: VllmProcess) -> Iterator[LiveGateway]:
+    """A gateway of this process, attached to the live server."""
+    with attached(live_server) as gateway:
+        yield gateway

@@ -76,13 +76,15 @@ class Case:
         gateway = self.run.gateway
         await until(
             lambda: (
-                gateway.admission.num_running,
-                gateway.admission.num_queued,
-                sum(engine.num_running for engine in self.engines),
-                [s.num_running for s in gateway.tree._sessions.values() if s.num_running],
-                self.run.server.server_state.tasks,
+                (
+                    gateway.admission.num_running,
+                    gateway.admission.num_queued,
+                    sum(engine.num_running for engine in self.engines),
+                    [s.num_running for s in gateway.tree._sessions.values() if s.num_running],
+                    self.run.server.server_state.tasks,
+                )
+                == (0, 0, 0, [], set())
             )
-            == (0, 0, 0, [], set())
         )
 
 
@@ -119,7 +121,7 @@ async def gateway(
         await until(lambda: run.server.started)
         engines[-1].bodies.clear()
         yield Case(run, config.url, tokenizer, engines)
-    await until(lambda: asyncio.all_tasks() <= before)
+    await until(lambda: asyncio.all_tasks() - {asyncio.current_task()} <= before)
 
 
 def free_port() -> int:
@@ -191,3 +193,32 @@ def as_message(message: Any) -> Message:
     """What the SDK's own examples append to the history."""
     kept: Message = message.model_dump(exclude_none=True)
     return kept
+
+
+async def streamed(client: openai.AsyncOpenAI, **request: Any) -> list[Any]:
+    """The chunks of a streamed call."""
+    stream = await client.chat.completions.create(model=MODEL, stream=True, **request)
+    return [chunk async for chunk in stream]
+
+
+def put_together(chunks: Sequence[Any], index: int = 0) -> Message:
+    """The message that a client keeps of the chunks that it got."""
+    message: Message = {"role": "assistant", "content": ""}
+    calls: list[Message] = []
+    deltas = [c.delta.model_dump() for k in chunks for c in k.choices if c.index == index]
+    for delta in deltas:
+        message["content"] += delta.get("content") or ""
+        if reasoning := delta.get("reasoning"):
+            message["reasoning"] = message.get("reasoning", "") + reasoning
+        for part in delta.get("tool_calls") or ():
+            function = part["function"]
+            if part["index"] == len(calls):
+                named = {"name": function["name"], "arguments": ""}
+                calls.append({"id": part["id"], "type": "function", "function": named})
+            calls[part["index"]]["function"]["arguments"] += function["arguments"] or ""
+    return {**message, "tool_calls": calls} if calls else message
+
+
+async def get(client: openai.AsyncOpenAI, path: str) -> Any:
+    """The JSON of one of our own endpoints."""
+    return await client.get(path, cast_to=object)

@@ -18,6 +18,7 @@ from duramen.layout.errors import DuramenError
 from duramen.serving import profiles
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.profile_file import load_profile
+from duramen.serving.vllm.launch import EventEndpoints
 
 UPSTREAM = ("--upstream", "http://127.0.0.1:9")
 
@@ -146,6 +147,26 @@ def test_replicas_that_run_already(
     assert config.settings.sessions.store is None
     assert config.upstream_api_key == "secret"
     assert "secret" not in repr(config)
+
+
+REPLICAS = [word for n in (1, 2) for word in ("--upstream", f"http://gpu-{n}:8000")]
+
+
+def test_kv_events_of_each_replica(serve: Serve, smollm2: Path) -> None:
+    events = ["--kv-events", "tcp://gpu-1:5557,tcp://gpu-1:5558"]
+    events += ["--kv-events", "ipc:///run/events,ipc:///run/replay"]
+    assert serve(smollm2, *REPLICAS, *events).upstream_events == {
+        "http://gpu-1:8000": EventEndpoints("tcp://gpu-1:5557", "tcp://gpu-1:5558"),
+        "http://gpu-2:8000": EventEndpoints("ipc:///run/events", "ipc:///run/replay"),
+    }
+
+
+def test_kv_events_that_fit_no_replica(refuse: Refuse, smollm2: Path) -> None:
+    one = ("--kv-events", "tcp://gpu-1:5557,tcp://gpu-1:5558")
+    assert "there are 2 --upstream and 1 --kv-events" in refuse(smollm2, *REPLICAS, *one)
+    assert "there are 0 --upstream and 1 --kv-events" in refuse(smollm2, *one)
+    for odd in ("tcp://a:1", "tcp://a:1,http://b:2", "a:1,b:2", "tcp://a:1,tcp://b", ""):
+        assert "is no pair like" in refuse(smollm2, *REPLICAS[:2], "--kv-events", odd)
 
 
 def test_the_demo_model_by_name(serve: Serve, smollm2: Path) -> None:

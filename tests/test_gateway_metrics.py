@@ -146,6 +146,7 @@ def test_levels_are_read_when_the_page_is_read():
             num_sessions=4,
             sessions_bytes=5000,
             resident_tokens={Zone.ROOT: 64, Zone.TRUNK: 32},
+            num_preemptions={"one": 5, "two": None},
         ),
         lambda: (),
     )
@@ -155,6 +156,7 @@ def test_levels_are_read_when_the_page_is_read():
         "engine_up{engine=one}": 1,
         "sessions_in_memory": 4,
         "sessions_in_memory_bytes": 5000,
+        "engine_preemptions_total{engine=one}": 5,
         "kv_resident_tokens{zone=root}": 64,
         "kv_resident_tokens{zone=trunk}": 32,
     }
@@ -195,7 +197,7 @@ def test_the_page_is_prometheus_text_and_names_units():
     content_type, text = metrics().render()
     assert content_type.startswith("text/plain; version=")
     families = {f.name: f for f in text_string_to_metric_families(text.decode())}
-    assert len(families) == 19
+    assert len(families) == 20
     for name, family in families.items():
         assert name.startswith("duramen_")
         for unit in ("seconds", "tokens", "bytes"):

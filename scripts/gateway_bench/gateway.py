@@ -1,10 +1,5 @@
-"""A gateway in a process of its own: `python gateway.py PORT MODEL_DIR UPSTREAM_URL [STORE]`.
+"""A gateway in a process of its own: `python gateway.py PORT MODEL_DIR UPSTREAM_URL [STORE]`."""
 
-With BENCH_PROFILE=FILE its run is profiled by cProfile.
-"""
-
-import cProfile
-import os
 import sys
 from pathlib import Path
 
@@ -35,11 +30,4 @@ def main(port: str, model_dir: str, upstream: str, store: str | None = None) -> 
 
 
 if __name__ == "__main__":
-    if file := os.environ.get("BENCH_PROFILE"):
-        profile = cProfile.Profile()
-        try:
-            profile.runcall(main, *sys.argv[1:])
-        finally:
-            profile.dump_stats(file)
-    else:
-        main(*sys.argv[1:])
+    main(*sys.argv[1:])

@@ -5,7 +5,7 @@ round trip does: JSON is read and written anew, content becomes parts or text, n
 outer blanks go, reasoning is dropped, fields are added, tool calls get other ids. Any other change
 is an edit and changes them. `strict` prints also tell apart whatever a chat template could see.
 
-What is digested is JSON, so that no two different values are written alike.
+What is digested is MessagePack or JSON, so that no two different values are written alike.
 """
 
 import json
@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from duramen.layout.chat_messages import Message, template_messages, template_tools
 from duramen.layout.errors import LayoutError
@@ -36,7 +38,7 @@ def message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
     try:
         return _message_prints(messages)
     except RecursionError:
-        raise LayoutError("the messages are nested too deeply") from None
+        raise LayoutError("messages that are nested too deeply") from None
 
 
 def chain(prints: Sequence[MessagePrint], before: bytes = bytes(16)) -> list[bytes]:
@@ -54,12 +56,12 @@ def head_digest(tools: Sequence[Mapping[str, Any]] | None, arguments: Mapping[st
     sees them, the order of tools and keys included, and its arguments. Raises LayoutError for what
     is no tool definition."""
     named = sorted(arguments.items(), key=lambda item: str(item[0]))
-    return _digest(b"head", _written([_seen_tools(tools), named], _EXACT))
+    return _digest(b"head", _exactly([_seen_tools(tools), named]))
 
 
 def loose_tools_digest(tools: Sequence[Mapping[str, Any]] | None) -> bytes:
     """The same of the tools alone, in any order of them and of their keys."""
-    return _digest(b"tools", _written(sorted(map(_loose_json, _seen_tools(tools))), _EXACT))
+    return _digest(b"tools", _exactly(sorted(map(_loose_json, _seen_tools(tools)))))
 
 
 def _message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
@@ -68,17 +70,17 @@ def _message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
     all_seen = template_messages(messages, takes_parts=True, knows_developer=True)
     for index, (message, seen) in enumerate(zip(messages, all_seen, strict=True)):
         content, form = _content(seen["content"])
-        fields = _written(_loose_fields(message, seen, index, calls), _EXACT)
-        loose = _digest(b"loose", f"{fields}\n{content}")
-        strict = _digest(loose, _written({**seen, "content": form}, _EXACT))
+        fields = _exactly(_loose_fields(message, seen, index, calls))
+        loose = _digest(b"loose", fields + content.encode("utf-8", "surrogatepass"))
+        strict = _digest(loose, _exactly({**seen, "content": form}))
         prints.append(MessagePrint(loose, strict))
         if "tool_calls" in seen:
             calls |= _call_places(seen["tool_calls"], index)
     return prints
 
 
-def _digest(kind: bytes, text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=kind).digest()
+def _digest(kind: bytes, data: bytes) -> bytes:
+    return blake2b(data, digest_size=16, key=kind).digest()
 
 
 def _seen_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
@@ -101,7 +103,8 @@ def _loose_fields(
         fields += (["call", *_loose_call(call)] for call in message["tool_calls"])
     if (answered := seen.get("tool_call_id")) is not None:
         place = calls.get(_id_text(answered))
-        fields.append(["answers", answered if place is None else [index - place[0], place[1]]])
+        known = [answered] if place is None else [index - place[0], place[1]]
+        fields.append(["answers", *known])
     if "name" in seen:
         fields.append(["name", seen["name"]])
     return fields
@@ -144,7 +147,7 @@ def _loose_arguments(function: Mapping[str, Any]) -> list[str]:
         return [_loose_json(given)]
     try:
         return [_written(_READ_LOOSELY(given), _SORTED)]
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, LayoutError):
         return ["broken", given.strip()]
 
 
@@ -177,12 +180,25 @@ def _loose_json(value: Any) -> str:
     """`value` as JSON that is the same for any order of keys, and 1 for 1.0."""
     try:
         return _written(_READ_LOOSELY(_written(value, _EXACT)), _SORTED)
-    except ValueError:
-        raise LayoutError("a message holds a number that JSON cannot") from None
+    except (ValueError, RecursionError):
+        raise LayoutError("a number that JSON cannot hold, or nested too deeply") from None
+
+
+def _exactly(value: Any) -> bytes:
+    """`value` as MessagePack; as JSON behind a byte that MessagePack never begins with where it has
+    what only JSON can write: ints of more than 64 bits, lone surrogates."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError, TypeError):
+        return b"\xc1" + _written(value, _EXACT).encode()
+    except RecursionError:
+        raise LayoutError("JSON that is nested too deeply") from None
 
 
 def _written(value: Any, encoder: json.JSONEncoder) -> str:
     try:
         return encoder.encode(value)
     except (TypeError, ValueError):  # other types; an int of too many digits
-        raise LayoutError("a message holds a value that JSON cannot") from None
+        raise LayoutError("a value that JSON cannot hold") from None
+    except RecursionError:
+        raise LayoutError("JSON that is nested too deeply") from None

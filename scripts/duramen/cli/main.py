@@ -121,3 +121,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         exit_code = 1
     sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

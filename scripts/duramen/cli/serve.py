@@ -11,6 +11,7 @@ import typer
 
 from duramen.cli.serve_checks import (
     check_bind,
+    check_events,
     check_key_file,
     check_upstreams,
     default_store,
@@ -54,6 +55,14 @@ def serve(
     upstream_api_key: Annotated[
         str | None, typer.Option(envvar="DURAMEN_API_KEY", help="Key of the upstream.")
     ] = None,
+    kv_events: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PUBLISH,REPLAY",
+            help="ZMQ addresses of an upstream's KV events and of their replay; once for each "
+            "--upstream, in its order.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
     api_key_file: Annotated[
@@ -90,6 +99,7 @@ def serve(
     if store is not None and no_store:
         raise DuramenError("--store and --no-store exclude each other")
     upstreams = check_upstreams(upstream or [])
+    events = check_events(kv_events or [], upstreams)
     check_key_file(api_key_file)
     check_bind(host, port, has_keys=api_key_file is not None, allow_no_key=allow_no_key)
     tls = load_tls(tls_cert, tls_key)
@@ -112,6 +122,7 @@ def serve(
         vllm=vllm,
         upstreams=upstreams,
         upstream_api_key=upstream_api_key,
+        upstream_events=events,
         host=host,
         port=port,
         tls=tls,

@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 
 from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.serve_config import Tls
+from duramen.serving.vllm.launch import EventEndpoints
+
+EVENT_ADDRESS = re.compile(r"ipc://[^,\s]+|tcp://[^,\s/]+:\d{1,5}")
 
 
 def check_bind(host: str, port: int, *, has_keys: bool, allow_no_key: bool) -> None:
@@ -58,6 +61,24 @@ def check_upstreams(urls: Sequence[str]) -> tuple[str, ...]:
         if plain.count(url) > 1:
             raise DuramenError(f"--upstream {given} is given twice")
     return plain
+
+
+def check_events(given: Sequence[str], urls: Sequence[str]) -> dict[str, EventEndpoints]:
+    """Of each upstream, if any are given. Raises DuramenError for what are no ZMQ addresses."""
+    if given and len(given) != len(urls):
+        raise DuramenError(
+            f"there are {len(urls)} --upstream and {len(given)} --kv-events: give one for each"
+        )
+    found = {}
+    for url, pair in zip(urls, given, strict=False):
+        addresses = pair.split(",")
+        if len(addresses) != 2 or not all(EVENT_ADDRESS.fullmatch(part) for part in addresses):
+            raise DuramenError(
+                f"--kv-events {pair} is no pair like tcp://gpu-node:5557,tcp://gpu-node:5558 "
+                "or ipc:///run/events,ipc:///run/replay"
+            )
+        found[url] = EventEndpoints(*addresses)
+    return found
 
 
 def check_key_file(file: Path | None) -> None:

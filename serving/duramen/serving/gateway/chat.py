@@ -77,6 +77,14 @@ class Served:
     error: BaseException | None = None
 
     @property
+    def policies(self) -> tuple[str, ...]:
+        """A line for each that acted."""
+        acted = self.shaped.acted if self.shaped else ()
+        if self.opened is not None and self.opened.root_padding:
+            acted += (f"zones aligned: root padded by {self.opened.root_padding} tokens",)
+        return acted
+
+    @property
     def headers(self) -> dict[str, str]:
         if self.opened is None:
             return {"x-duramen-token-exact": "false"}
@@ -173,6 +181,7 @@ class ChatService:
             arguments=template_arguments(body, settings.chat_template_arguments),
             session=session,
             suffix=served.shaped.suffix,
+            align_unit=served.model.unit_tokens if policies.align_zones else 0,
         )
         try:
             served.opened = conversations.open(question, datetime.datetime.now())
@@ -358,7 +367,7 @@ class ChatService:
             predicted=predicted,
             mismatch=served.mismatch,
             cause=served.cause,
-            policies=served.shaped.acted if served.shaped else (),
+            policies=served.policies,
             queued_s=served.queued_s or 0.0,
         )
 
@@ -383,7 +392,7 @@ class ChatService:
             itl_s=[b - a for a, b in pairwise(arrivals)],
             sampled_tokens=call.num_sampled if call else 0,
             store_s=served.store_s,
-            policies=served.shaped.acted if served.shaped else (),
+            policies=served.policies,
         )
         self._gateway.metrics.call_ended(facts)
         session = served.opened.turn.session_id if served.opened else None

@@ -12,6 +12,7 @@ from typing import Protocol
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.supervise import Supervised, Supervisor
 from duramen.serving.kv.attribute import Flights
+from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.protocol import ChatEngine
 
 RETRY_S = 5.0
@@ -23,15 +24,17 @@ class ServedEngine(ChatEngine, Supervised, Protocol):
 
 @dataclass
 class Member:
-    """`flights`: the calls that run on it. `takes_priority`: its scheduler orders by priority."""
+    """`flights`: the calls that run on it. `takes_priority`: its scheduler orders by priority.
+    `num_preemptions`: since it started, None if it does not say."""
 
     name: str
     supervisor: Supervisor[ServedEngine]
     flights: Flights
     takes_priority: bool = False
+    num_preemptions: int | None = None
 
     @property
-    def engine(self) -> ChatEngine | None:
+    def engine(self) -> ServedEngine | None:
         return self.supervisor.engine
 
 
@@ -39,10 +42,10 @@ class Engines:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
 
-    def for_session(self, session_id: str) -> tuple[Member, ChatEngine]:
+    def for_session(self, session_id: str) -> tuple[Member, ServedEngine]:
         """Raises ApiError 503 if no engine is up."""
-        ready = [(m, m.engine) for m in self.members if m.engine is not None]
-        if not ready:
+        found = self._ready_for(session_id)
+        if found is None:
             raise ApiError(
                 503,
                 f"no engine is up: {self.why_down}",
@@ -50,11 +53,16 @@ class Engines:
                 code="engine_unavailable",
                 retry_after_s=RETRY_S,
             )
-        member, engine = max(
-            ready, key=lambda pair: blake2b(f"{pair[0].name} {session_id}".encode()).digest()
-        )
-        assert engine is not None
-        return member, engine
+        return found
+
+    def mirror_for(self, session_id: str) -> KvMirror | None:
+        found = self._ready_for(session_id)
+        return found[1].mirror if found else None
+
+    def _ready_for(self, session_id: str) -> tuple[Member, ServedEngine] | None:
+        ready = [(m, m.supervisor.engine) for m in self.members]
+        up = [(member, engine) for member, engine in ready if engine is not None]
+        return max(up, key=lambda pair: _weight(pair[0].name, session_id), default=None)
 
     @property
     def num_ready(self) -> int:
@@ -63,3 +71,7 @@ class Engines:
     @property
     def why_down(self) -> str:
         return "; ".join(f"{m.supervisor.state}, {m.supervisor.reason}" for m in self.members)
+
+
+def _weight(name: str, session_id: str) -> bytes:
+    return blake2b(f"{name} {session_id}".encode(), digest_size=8).digest()

@@ -6,11 +6,11 @@ stay on the engine's own page.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from duramen.kernels.device import GpuReading
@@ -26,8 +26,9 @@ STORE_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 @dataclass(frozen=True)
 class Levels:
-    """How things stand now. `engines_up`: by the operator's name for each; `resident_tokens`: of
-    sessions in memory, by zone, in the KV mirror; None where nothing is mirrored."""
+    """How things stand now. `engines_up` and `num_preemptions` (None: the engine does not say): by
+    the operator's name for each; `resident_tokens`: of sessions in memory, by zone, in the KV
+    mirror; None where nothing is mirrored."""
 
     num_running: int
     num_queued: int
@@ -35,6 +36,7 @@ class Levels:
     num_sessions: int
     sessions_bytes: int
     resident_tokens: Mapping[Zone, int] | None = None
+    num_preemptions: Mapping[str, int | None] = field(default_factory=dict)
 
 
 ReadLevels = Callable[[], Levels]
@@ -189,6 +191,15 @@ class _LevelGauges(Collector):
         for engine, is_up in levels.engines_up.items():
             up.add_metric((engine,), int(is_up))
         yield up
+        preempted = CounterMetricFamily(
+            "duramen_engine_preemptions",
+            "Requests that lost their KV blocks while they ran.",
+            labels=("engine",),
+        )
+        for engine, num_preemptions in levels.num_preemptions.items():
+            if num_preemptions is not None:
+                preempted.add_metric((engine,), num_preemptions)
+        yield preempted
         if levels.resident_tokens is not None:
             resident = GaugeMetricFamily(
                 "duramen_kv_resident_tokens",
@@ -209,7 +220,7 @@ class _GpuGauges(Collector):
         readings = self._read()
         if not readings:
             return
-        for name, text, field in (
+        for name, text, attribute in (
             ("memory_bytes", "Memory, in bytes.", "memory_bytes"),
             ("memory_used_bytes", "Memory that is used, in bytes.", "memory_used_bytes"),
             ("utilisation_ratio", "Time in which a kernel ran, 0 to 1.", "utilisation"),
@@ -217,7 +228,7 @@ class _GpuGauges(Collector):
         ):
             family = GaugeMetricFamily(f"duramen_gpu_{name}", text, labels=("gpu", "name"))
             for reading in readings:
-                if (value := getattr(reading, field)) is not None:
+                if (value := getattr(reading, attribute)) is not None:
                     family.add_metric((str(reading.index), reading.name), value)
             yield family
 

@@ -11,10 +11,12 @@ from starlette.requests import Request
 from starlette.types import Receive, Send
 
 from duramen.layout.errors import EngineError, LayoutError
+from duramen.layout.zones import Zone
 from duramen.serving.gateway.chat import engine_refusal, session_of
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.exactness import template_arguments, why_not_exact
 from duramen.serving.gateway.gateway import Gateway, ServedModel
+from duramen.serving.gateway.residency import resident_tokens
 from duramen.serving.gateway.sessions.conversation import Request as Conversation
 from duramen.serving.gateway.sessions.conversation import scope_of
 from duramen.serving.gateway.sessions.records import walk
@@ -176,7 +178,12 @@ class Endpoints:
             for turn in walk(first)
         ]
         calls.sort(key=lambda call: call["created"])
-        await send_json(send, 200, {"id": session_id, "object": "session", "calls": calls})
+        mirror, resident = gateway.engines.mirror_for(session_id), None
+        if mirror is not None and not mirror.broken:
+            counted = resident_tokens(session, mirror)
+            resident = {zone.name.lower(): counted[zone] for zone in Zone}
+        answer = {"id": session_id, "object": "session", "resident_tokens": resident}
+        await send_json(send, 200, answer | {"calls": calls})
 
     async def health(self, request: Request, receive: Receive, send: Send) -> None:
         """200 when calls are taken, 503 with the reason while they are not."""

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -24,6 +24,7 @@ from duramen.serving.gateway.engines import Engines, Member, ServedEngine
 from duramen.serving.gateway.gateway import Gateway, ServedModel
 from duramen.serving.gateway.metrics import Levels, Metrics
 from duramen.serving.gateway.policies.warm import RecentRoots, warm
+from duramen.serving.gateway.residency import resident_in_all
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.sessions.conversation import Conversations, Model
 from duramen.serving.gateway.sessions.null_store import NullStore
@@ -44,6 +45,7 @@ SendRoot = Callable[[Sequence[int], str, int], Awaitable[None]]
 
 DRAIN_S = 60.0
 EXPIRE_EVERY_S = 600.0
+PREEMPTIONS_EVERY_S = 5.0
 MAX_REMEMBERED_BLOCKS = 100_000
 PROBE = (3, 1, 2)  # ids that no template renders, too few to fill a block
 
@@ -160,11 +162,16 @@ async def open_gateway(
     )
     wiring = _Wiring(gateway, config)
     members += [wiring.member(start) for start in engines]
-    expiry = asyncio.create_task(_expire(store, settings))
+    chores = [
+        asyncio.create_task(_expire(store, settings)),
+        asyncio.create_task(_count_preemptions(members)),
+    ]
     try:
         yield gateway
     finally:
-        expiry.cancel()
+        for chore in chores:
+            chore.cancel()
+        await asyncio.wait(chores)
         store.close()
 
 
@@ -317,11 +324,25 @@ async def _expire(store: Store, settings: Settings) -> None:
         await asyncio.sleep(EXPIRE_EVERY_S)
 
 
+async def _count_preemptions(members: Sequence[Member]) -> None:
+    """What each engine says of itself, now and then."""
+    while True:
+        for member in members:
+            if member.engine is not None:
+                with suppress(EngineError):
+                    member.num_preemptions = await member.engine.num_preemptions()
+        await asyncio.sleep(PREEMPTIONS_EVERY_S)
+
+
 def _levels(gateway: Gateway) -> Levels:
+    members = gateway.engines.members
+    mirrors = [m.engine.mirror for m in members if m.engine and m.engine.mirror]
     return Levels(
         num_running=gateway.admission.num_running,
         num_queued=gateway.admission.num_queued,
-        engines_up={m.name: m.engine is not None for m in gateway.engines.members},
+        engines_up={m.name: m.engine is not None for m in members},
         num_sessions=len(gateway.tree),
         sessions_bytes=gateway.tree.num_bytes,
+        resident_tokens=resident_in_all(gateway.tree.sessions, mirrors) if mirrors else None,
+        num_preemptions={m.name: m.num_preemptions for m in members},
     )

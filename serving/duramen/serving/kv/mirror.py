@@ -108,6 +108,9 @@ class KvMirror:
             num_blocks += 1
         return num_blocks * self.block_size
 
+    def has(self, own_hash: BlockHash) -> bool:
+        return own_hash in self._num_copies
+
     def holds_all(self, token_ids: Sequence[int], salt: str = "") -> bool:
         """Whether every full block of `token_ids` is known to be resident."""
         own_hashes = block_hashes(token_ids, self.block_size, salt)

@@ -14,7 +14,7 @@ from duramen.serving.vllm.http import EngineHttp
 from duramen.serving.vllm.launch import EventEndpoints, Progress, VllmConfig, VllmProcess
 from duramen.serving.vllm.protocol import Completion, EngineInfo, OnTokens, Sampling, Tool
 from duramen.serving.vllm.seam import Seam, find_seam
-from duramen.serving.vllm.timings import EngineTimes, parse_times
+from duramen.serving.vllm.timings import EngineTimes, parse_preemptions, parse_times
 
 START_TIMEOUT_S = 900.0
 SETTLE_TIMEOUT_S = 2.0
@@ -43,6 +43,9 @@ class VllmEngine:
         on_tokens: OnTokens | None = None,
     ) -> Completion:
         return await self._seam.run(token_ids, sampling, tools, salt, on_tokens)
+
+    async def num_preemptions(self) -> int | None:
+        return parse_preemptions((await self._http.get("/metrics")).decode())
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._http.post(path, body)

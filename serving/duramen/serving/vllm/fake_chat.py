@@ -55,6 +55,9 @@ class FakeChatEngine(FakeEngine):
     def kill(self) -> None:
         self._dead.set()
 
+    async def num_preemptions(self) -> int | None:
+        return None
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         choices: dict[int, Gathered] = {}
         ids: dict[int, list[int]] = {}

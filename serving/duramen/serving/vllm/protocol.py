@@ -115,6 +115,9 @@ class Engine(Protocol):
 class ChatEngine(Engine, Protocol):
     """An engine that also takes OpenAI requests as they are; the gateway's upstream."""
 
+    async def num_preemptions(self) -> int | None:
+        """Requests that lost their KV blocks while they ran, since its start; None: not said."""
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer's JSON. Raises RequestError, EngineError."""
 

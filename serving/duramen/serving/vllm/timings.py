@@ -16,6 +16,8 @@ TTFT, QUEUE, PREFILL = (
     "vllm:request_prefill_time_seconds",
 )
 
+PREEMPTIONS = "vllm:num_preemptions_total"
+
 
 @dataclass(frozen=True)
 class Summed:
@@ -59,6 +61,12 @@ def parse_times(metrics: str) -> EngineTimes | None:
     if ttft is None:
         return None
     return EngineTimes(ttft, _summed(metrics, QUEUE), _summed(metrics, PREFILL))
+
+
+def parse_preemptions(metrics: str) -> int | None:
+    """From the text of a /metrics page, over all its engines; None where it does not say."""
+    counts = _values(metrics, PREEMPTIONS)
+    return int(sum(counts)) if counts and all(map(math.isfinite, counts)) else None
 
 
 def _added(after: Summed | None, before: Summed | None) -> Summed | None:

@@ -22,6 +22,7 @@ from duramen.layout.transcript import (
     reply_ids,
 )
 from duramen.layout.zones import Prompt, Zone
+from duramen.serving.gateway.policies.align import pad_root
 from duramen.serving.gateway.sessions.recognise import (
     Edit,
     Match,
@@ -51,7 +52,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Request:
-    """`suffix` goes behind the last message in this call; it is no part of what the client says."""
+    """`suffix` goes behind the last message in this call; it is no part of what the client says.
+    `align_unit`: end a new session's root at a multiple of it where that pays, 0: never."""
 
     tenant: str
     scope: Scope
@@ -61,6 +63,7 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     session: str | None = None
     suffix: str = ""
+    align_unit: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Opened:
     edit: Edit | None
     other_root: bool
     rewritten: bool
+    root_padding: int
     deviations: tuple[Deviation, ...]
     zone_tokens: Mapping[Zone, int]
 
@@ -109,9 +113,15 @@ class Conversations:
         if parent is not None and match.seen is not None:
             parent = self._as_seen(parent, match, request, question.keys)
         new = _with_suffix(request.messages[match.num_messages :], request.suffix)
+        padding = 0
+        path: list[int] = []
         if parent is None:
             head, transcript, prompt = self._start(request, new, now)
-            path: list[int] = []
+            padded = self._padded(request, new, prompt)
+            if padded is not None:
+                num_before, new = len(prompt.token_ids), padded
+                head, transcript, prompt = self._start(request, new, now)
+                padding = len(prompt.token_ids) - num_before
         else:
             head, transcript, path = self._resume(parent)
             prompt = transcript.extend(new)
@@ -137,6 +147,7 @@ class Conversations:
             edit,
             match.other_root is not None and match.reply is None,
             rewritten,
+            padding,
             tuple(transcript.deviations),
             _zone_tokens(prompt),
         )
@@ -233,6 +244,17 @@ class Conversations:
         prompt = transcript.start(messages)
         head.root_tokens = sum(s.num_tokens for s in prompt.spans if s.zone is Zone.ROOT)
         return head, transcript, prompt
+
+    def _padded(
+        self, request: Request, messages: Sequence[Mapping[str, Any]], prompt: Prompt
+    ) -> list[Mapping[str, Any]] | None:
+        """`messages` with a root that ends at a boundary, None where that does not pay. What
+        sessions share ends where the first user message begins."""
+        if not request.align_unit or not prompt.spans:
+            return None
+        count = self.model.tokenizer.encode_text
+        shared = next((s.start for s in prompt.spans if s.source.endswith("(user)")), 0)
+        return pad_root(messages, shared, request.align_unit, lambda text: len(count(text)))
 
     def _resume(self, parent: Reply) -> tuple[Head, Transcript, list[int]]:
         path = path_to(parent)

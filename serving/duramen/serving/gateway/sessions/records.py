@@ -48,8 +48,8 @@ class Turn:
 @dataclass(slots=True, eq=False)
 class Reply:
     """What was sampled behind a turn. `message`: JSON of the message as the client got it, b""
-    while it runs or where it broke off; then `pieces` are (ids so far, characters of content so far)
-    of each piece that was forwarded, and `text` is that content.
+    while it runs or where it broke off; then `pieces` are (ids so far, characters of content so
+    far) of each piece that was forwarded, and `text` is that content.
 
     `finish`: OpenAI's finish_reason, "" while it runs or where it broke off. `key`: b"" without a
     message.

@@ -44,6 +44,11 @@ class SessionTree:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def sessions(self) -> Iterator[Session]:
+        """Those in memory, the one used last first."""
+        return reversed(self._sessions.values())
+
     def turns(self, scope: Scope, key: Key) -> Sequence[Turn]:
         return self._turns.get((scope, key), ())
 
