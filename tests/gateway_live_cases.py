@@ -81,19 +81,19 @@ def attached(vllm: VllmProcess) -> Iterator[LiveGateway]:
             ready.set_result(LiveGateway(config.url, vllm, run, asyncio.get_running_loop()))
             await end.wait()
 
+    def give_up(done: "Future[None]") -> None:
+        if not ready.done():
+            ready.set_exception(done.exception() or RuntimeError("it ended before it was ready"))
+
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(asyncio.run, serve())
-        serving.add_done_callback(lambda done: ready.done() or ready.set_exception(_why(done)))
-        gateway = ready.result(60)
+        serving.add_done_callback(give_up)
+        gateway = ready.result()
         try:
             yield gateway
         finally:
             gateway.loop.call_soon_threadsafe(end.set)
-            serving.result(60)
-
-
-def _why(done: "Future[None]") -> BaseException:
-    return done.exception() or RuntimeError("the gateway ended before it was ready")
+            serving.result()
 
 
 class Served:

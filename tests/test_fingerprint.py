@@ -27,7 +27,13 @@ JSON = st.recursive(
     LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=3)
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=3)
-ADDED = {"id": "m", "refusal": None, "annotations": [], "audio": None, "function_call": None}
+ADDED: dict[str, Any] = {
+    "id": "m",
+    "refusal": None,
+    "annotations": [],
+    "audio": None,
+    "function_call": None,
+}
 BLANKS = st.text(" \n\t", max_size=2)
 
 
@@ -106,14 +112,8 @@ def round_trips(draw: st.DrawFn) -> tuple[Conversation, Conversation]:
             message["content"] = None
         if draw(st.booleans()):
             message.pop("reasoning_content", None)
-        added = {
-            "id": "m",
-            "refusal": None,
-            "annotations": [],
-            "audio": None,
-            "function_call": None,
-        }
-        sent.append(shuffled(draw, message | draw(st.sampled_from([{}, added]))))
+        more: list[dict[str, Any]] = [{}, ADDED]
+        sent.append(shuffled(draw, message | draw(st.sampled_from(more))))
     return messages, sent
 
 
@@ -239,8 +239,9 @@ def test_content() -> None:
     for same in [" a\n", [text], ["a"], [text | {"cache_control": {}}], [text, {"type": "text"}]]:
         assert loose({"role": "user", "content": same}) == one
     empty = loose({"role": "user"})
-    for same in [None, "", " ", [], [{"type": "text", "text": ""}]]:
-        assert loose({"role": "user", "content": same}) == empty
+    blank: list[Any] = [None, "", " ", [], [{"type": "text", "text": ""}]]
+    for nothing in blank:
+        assert loose({"role": "user", "content": nothing}) == empty
     two = loose({"role": "user", "content": "a\na"})
     assert two == loose({"role": "user", "content": [text, text]})
     others = [[image], [text, image], [image, text], ['["a"]'], "b", "a a", [image | {"x": 1}]]
@@ -282,7 +283,13 @@ def test_only_assistants_call_and_unknown_fields_do_not_count() -> None:
     assert loose({"role": "user", "content": "a", "name": None}) == plain
     assert loose({"role": "user", "content": "a", "name": "n"}) != plain
     said = loose({"role": "assistant", "content": "a"})
-    for more in [{"tool_calls": []}, {"tool_calls": None}, {"reasoning": "r"}, {"refusal": None}]:
+    dropped: list[dict[str, Any]] = [
+        {"tool_calls": []},
+        {"tool_calls": None},
+        {"reasoning": "r"},
+        {"refusal": None},
+    ]
+    for more in dropped:
         assert loose({"role": "assistant", "content": "a", **more}) == said
     odd = [[{"id": "1"}], ["a"], [None], [{"id": "1", "custom": {"input": "x"}}], [{"function": 1}]]
     keys = {loose({"role": "assistant", "content": "a", "tool_calls": calls}) for calls in odd}
@@ -341,9 +348,9 @@ def test_head() -> None:
     given: dict[str, Any] = {"x": 1, "y": {"b": 1, "a": 2}}
     head = head_digest([TOOL, other], given)
     assert head == head_digest([{**TOOL, "extra": 1}, other], {"y": {"b": 1, "a": 2}, "x": 1})
-    assert head == head_digest(
-        [dict(reversed(TOOL.items())), other], {"x": 1, "y": {"b": 1, "a": 2}}
-    )
+    turned = {key: TOOL[key] for key in sorted(TOOL)}
+    assert list(turned) != list(TOOL)
+    assert head == head_digest([turned, other], given)
     others: list[tuple[list[Mapping[str, Any]], dict[str, Any]]] = [
         ([other, TOOL], given),
         ([TOOL, TOOL], given),

@@ -38,7 +38,9 @@ def words(text: str) -> int:
 
 
 def shaped(messages, settings=ALL, tools=(), frozen=None, count=words) -> Shaped:
-    return shape(list(messages), list(tools), settings, frozen_tools=frozen, count=count)
+    return shape(
+        list(messages), list(tools), settings, tools_of_session=lambda shaped: frozen, count=count
+    )
 
 
 def function(name: str, **more: object) -> dict[str, object]:
@@ -48,7 +50,9 @@ def function(name: str, **more: object) -> dict[str, object]:
 def test_all_off_changes_nothing():
     messages = [system("Now: 2026-12-01"), USER, tool_result("x"), None, {"role": ["user"]}]
     tools = [function("b"), function("a")]
-    made = shape(messages, tools, PolicySettings(), frozen_tools=None, count=words)
+    made = shape(
+        messages, tools, PolicySettings(), tools_of_session=lambda shaped: None, count=words
+    )
     assert made.messages is messages
     assert made.tools is tools
     assert (made.suffix, made.acted, made.volatile) == ("", (), ())

@@ -163,26 +163,23 @@ async def test_however_a_reply_ends(case: Case, client: openai.AsyncOpenAI) -> N
 
 
 async def test_each_of_n_goes_on_with_its_own_ids(case: Case, client: openai.AsyncOpenAI) -> None:
-    spellings = [
-        case.encode("He") + case.encode("llo"),
-        case.encode("Hello"),
-        [*case.encode("Hell"), 95],
-    ]
-    assert {case.text(ids) for ids in spellings} == {"Hello"}, "a client cannot tell them apart"
-    distinct = [says(case, "", ids=ids) for ids in ([*spellings[0], 17], [*spellings[0], 18])]
+    he, llo = case.encode("He"), case.encode("llo")
+    all_said = [says(case, "", ids=[*he, *llo, *case.encode(last)]) for last in "abc"]
     messages = [system(), user("three of them")]
-    case.engine.script += [*distinct, says(case, "", ids=spellings[2])]
+    case.engine.script += all_said
     chunks = await streamed(client, messages=messages, n=3)
     first = case.sent()
-    for index, said in enumerate([*distinct, says(case, "", ids=spellings[2])]):
+    told = {}
+    for index, said in enumerate(all_said):
         case.engine.script.append(says(case, "yes"))
         reply = put_together(chunks, index)
         _, told = await ask(client, [*messages, reply, user("more")])
         past = [*first, *said.token_ids]
         assert case.sent()[: len(past)] == past
-        assert told["recorded_tokens"] == len(past)
-    sessions = await get(client, "/duramen/sessions")
-    assert sum(s["num_calls"] == 4 for s in sessions["data"]) == 1
+        assert (told["relation"], told["recorded_tokens"]) == ("extends", len(past))
+    session = await get(client, f"/duramen/sessions/{told['session']}")
+    assert [call["parent"] is None for call in session["calls"]] == [True, False, False, False]
+    assert [len(call["replies"]) for call in session["calls"]] == [3, 1, 1, 1]
 
 
 async def test_replies_that_read_the_same_go_on_as_one_of_them(
@@ -196,8 +193,7 @@ async def test_replies_that_read_the_same_go_on_as_one_of_them(
     first = case.sent()
     case.engine.script.append(says(case, "yes"))
     await ask(client, [*messages, as_message(answer.choices[0].message), user("more")])
-    sent = case.sent()
-    assert [*first, *spellings[1], EOS] == sent[: len(first) + len(spellings[1]) + 1]
+    assert [*first, *spellings[1], EOS] == case.sent()[: len(first) + len(spellings[1]) + 1]
 
 
 async def test_two_calls_at_once_are_two_branches(case: Case, client: openai.AsyncOpenAI) -> None:
@@ -238,9 +234,11 @@ async def conversation(
     case: Case, client: openai.AsyncOpenAI, name: str
 ) -> tuple[list[Message], list[int]]:
     """[system, user, tool call, two results, text, user, text], and where each message's ids
-    end: behind a reply what was sampled, behind others what was sent but the generation prompt."""
+    end in what was sent and sampled."""
     messages = [system(), user(name)]
     opening = len(case.encode("<|im_start|>assistant\n"))
+    result = "<|im_start|>user\n<tool_response>\ntwo\n</tool_response><|im_end|>\n"
+    result_tokens = len(case.encode(result))
     ends = [0]
     for said, new in [
         (
@@ -255,7 +253,9 @@ async def conversation(
     ]:
         case.engine.script.append(said)
         reply, _ = await ask(client, messages, tools=[RUN])
-        ends += [len(case.sent()) - opening] * (len(messages) - len(ends))
+        end = len(case.sent()) - opening
+        later = [result_tokens] * (len(messages) - len(ends) - 1)
+        ends += [end - sum(later[i:]) for i in range(len(later) + 1)]
         ends.append(len(case.sent()) + len(said.token_ids))
         messages = [*messages, reply, *new]
     return messages, ends
@@ -265,41 +265,44 @@ def changed(messages: list[Message], at: int, **fields: Any) -> list[Message]:
     return [*messages[:at], {**messages[at], **fields}, *messages[at + 1 :]]
 
 
-EDITS: dict[str, tuple[Callable[[list[Message]], list[Message]], int, str, int]] = {
-    # what the client does, the message that is named, its role, messages in front that are reused
-    "user": (lambda m: changed(m, 6, content="or?"), 6, "user", 6),
-    "first tool result": (lambda m: changed(m, 3, content="ONE"), 3, "tool", 3),
-    "second tool result": (lambda m: changed(m, 4, content="TWO"), 4, "tool", 3),
-    "reply": (lambda m: changed(m, 5, content="Hullo"), 5, "assistant", 3),
-    "first reply": (
-        lambda m: changed(m, 2, tool_calls=m[2]["tool_calls"][:1] * 2), 2, "assistant", 0,
-    ),
-    "cut off": (lambda m: m[:6], 6, "user", 6),
-    "middle left out": (lambda m: [*m[:3], *m[6:]], 3, "user", 3),
-    "a result left out": (lambda m: [*m[:4], *m[5:]], 4, "assistant", 3),
-    "a message put in": (lambda m: [*m[:6], user("wait"), *m[6:]], 6, "user", 6),
-    "first user message": (lambda m: changed(m, 1, content="Other"), 1, "user", 0),
-}  # fmt: skip
+EDITS: dict[str, tuple[Callable[[list[Message]], list[Message]], int, str]] = {
+    # what the client does, and the message that is named
+    "user": (lambda m: changed(m, 6, content="or?"), 6, "user"),
+    "first tool result": (lambda m: changed(m, 3, content="ONE"), 3, "tool"),
+    "second tool result": (lambda m: changed(m, 4, content="TWO"), 4, "tool"),
+    "reply": (lambda m: changed(m, 5, content="Hullo"), 5, "assistant"),
+    "first reply": (lambda m: changed(m, 2, content="Hm."), 2, "assistant"),
+    "cut off": (lambda m: m[:6], 6, "user"),
+    "middle left out": (lambda m: [*m[:3], *m[6:]], 3, "user"),
+    "a result left out": (lambda m: [*m[:4], *m[5:]], 4, "assistant"),
+    "a message put in": (lambda m: [*m[:6], user("wait"), *m[6:]], 6, "user"),
+    "a reply left out": (lambda m: [*m[:5], *m[6:]], 5, "user"),
+}
 
 
 @pytest.mark.parametrize("name", EDITS)
 async def test_an_edit_is_named_and_all_in_front_of_it_reused(
     case: Case, client: openai.AsyncOpenAI, name: str
 ) -> None:
-    edit, at, role, num_in_front = EDITS[name]
+    edit, at, role = EDITS[name]
     messages, ends = await conversation(case, client, f"edit: {name}")
     last = case.sent()
-    edited = [*edit(messages), user("new")]
-    if name == "cut off":
-        edited = [*messages[:6], user("new")]
-    _, told = await ask(client, edited, tools=[RUN], max_tokens=4)
+    _, told = await ask(client, [*edit(messages), user("new")], tools=[RUN], max_tokens=4)
+    assert told["relation"] == "branches"
     assert told["break"] == "edit"
     assert told["edit"] == {"message": at, "role": role}
-    assert told["relation"] == "branches"
-    if num_in_front:
-        assert told["recorded_tokens"] == ends[num_in_front - 1]
-    assert case.sent()[: ends[num_in_front - 1]] == last[: ends[num_in_front - 1]]
-    assert told["bounds"]["token"] >= ends[num_in_front - 1]
+    in_front = ends[at - 1]
+    assert case.sent()[:in_front] == last[:in_front]
+    assert told["recorded_tokens"] >= in_front
+    assert told["bounds"]["token"] == told["recorded_tokens"]
+
+
+async def test_another_first_message_is_another_conversation(
+    case: Case, client: openai.AsyncOpenAI
+) -> None:
+    messages, _ = await conversation(case, client, "first")
+    _, told = await ask(client, changed(messages, 1, content="1st"), tools=[RUN], max_tokens=4)
+    assert (told["relation"], told["break"], told["edit"]) == ("new", "session lost", None)
 
 
 async def test_a_retry_is_no_edit(case: Case, client: openai.AsyncOpenAI) -> None:
@@ -309,7 +312,7 @@ async def test_a_retry_is_no_edit(case: Case, client: openai.AsyncOpenAI) -> Non
         _, told = await ask(client, messages[:7], tools=[RUN], max_tokens=4, seed=seed)
         assert (told["relation"], told["break"], told["edit"]) == ("retries", None, None)
         assert case.sent() == past
-    other, _ = await ask(client, [*messages[:6], user("or?")], tools=[RUN], max_tokens=4)
+    await ask(client, [*messages[:6], user("or?")], tools=[RUN], max_tokens=4)
     _, told = await ask(client, messages[:7], tools=[RUN], max_tokens=4)  # an older branch again
     assert (told["relation"], told["break"], told["edit"]) == ("retries", None, None)
     assert case.sent() == past

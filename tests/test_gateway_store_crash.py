@@ -15,6 +15,7 @@ from gateway_store_cases import (
     ALICE,
     add_piece,
     finish,
+    key,
     new_reply,
     new_turn,
     plain,
@@ -90,7 +91,7 @@ asyncio.run(fill())
 def child(source: str, *arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", source, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -192,6 +193,8 @@ async def test_a_full_disk_loses_what_was_put_and_never_half_a_path(tmp_path: Pa
     finish(store, running)  # all of it again
     assert await store.durable()
     turn.replies.append(running)
+    put_call(store, "another")
+    assert await store.durable()
     assert plain(store.load("s", ALICE)) == plain([first.turn])
     store.close()
 
@@ -210,8 +213,10 @@ async def test_a_turn_that_was_lost_takes_what_follows_with_it(tmp_path: Path) -
     store.put_reply(reply)
     add_piece(store, reply, [1], "a")
     finish(store, reply)
-    put_call(store, parent=reply)
     assert not await store.durable()
+    store.put_turn(new_turn(parent=reply, name="behind"), "alice")
+    assert not await store.durable()
+    assert store.find(ALICE, [key("behind")]) is None
     first.turns.clear()
     assert plain(store.load("s", ALICE)) == plain([first.turn])
     first_again = put_call(store, parent=first)

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import takewhile
@@ -768,6 +769,8 @@ def test_sampled_ids_before_the_break_stay_and_all_behind_is_written_anew(
                 each.sampled(ids, reply)
             before, places = list(transcript.token_ids), controls_outside(transcript)
             sampled = list(transcript._replies)
+            forgetful = twin(transcript)  # does not know which ids were sampled
+            forgetful.resume(replace(frozen(transcript, len(ids)), earlier=()))
             messages = [*messages, reply, *new]
             present = whole(template, messages)
             prompt, kept_all = transcript.extend(new), verbatim.extend(new)
@@ -784,6 +787,8 @@ def test_sampled_ids_before_the_break_stay_and_all_behind_is_written_anew(
                 ends = [match.end() for match in CONTROL.finditer(present)]
                 assert list(prompt.token_ids[kept:]) == reference(present[ends[num_ends - 1] :])
                 assert len(transcript.deviations) > num_known
+                again = forgetful.extend(new)
+                assert smollm2_tokenizer.decode(again.token_ids) == present
                 counts["sampled stay"] += any(r.end <= kept for r in sampled)
                 counts["written anew"] += 1
                 break

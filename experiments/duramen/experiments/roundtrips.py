@@ -104,7 +104,9 @@ SPELLINGS: tuple[Spell, ...] = (
 @dataclass(frozen=True)
 class Turn:
     """What one call brought. `breaks_at`: the first token that differs from what was sent and
-    sampled before, None if none does. `predicted`: the gateway's interval, None without one."""
+    sampled before, None if none does. `unit_bound`: what an infinite cache would have given; the
+    last sampled token is no part of it, no engine computes that. `predicted`: the gateway's
+    interval, None without one."""
 
     conversation: int
     turn: int
@@ -158,9 +160,7 @@ async def _turn(
                 {"role": "tool", "tool_call_id": call["id"], "content": result}
             )
     question = f"Conversation {number}: say something new, number {turn}, about "
-    conversation.history.append(
-        {"role": "user", "content": question + TOPICS[(number + turn) % 8]}
-    )
+    conversation.history.append({"role": "user", "content": question + TOPICS[(number + turn) % 8]})
     options: dict[str, Any] = {"tools": [TOOL]} if conversation.uses_tools else {}
     if asks_tool:
         options["tool_choice"] = {"type": "function", "function": {"name": "read_file"}}
@@ -187,7 +187,7 @@ async def _turn(
         prompt_tokens=len(answer.prompt_ids),
         cached_tokens=answer.cached_tokens,
         breaks_at=kept if kept < len(before) else None,
-        unit_bound=reusable_tokens(len(before), len(answer.prompt_ids), unit),
+        unit_bound=reusable_tokens(len(before) - 1, len(answer.prompt_ids), unit),
         predicted=answer.predicted,
         ttft_s=answer.ttft_s,
     )

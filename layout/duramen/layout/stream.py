@@ -189,4 +189,4 @@ class TokenStream:
 
 def _ids_digest(token_ids: Sequence[int]) -> bytes:
     """16 bytes that identify these ids, for spans of which the text is not at hand."""
-    return blake2b(array("q", token_ids), digest_size=16, person=b"token ids").digest()
+    return blake2b(array("I", token_ids), digest_size=16, person=b"token ids").digest()

@@ -161,15 +161,15 @@ class Transcript:
         """
         if self.num_calls:
             raise LayoutError("this transcript has started: resume in a new one")
-        token_ids = list(frozen.token_ids)
-        num_prompt = len(token_ids) - frozen.num_reply_ids
-        self._stream.restore(token_ids[:num_prompt], frozen.root_tokens, frozen.earlier)
+        num_prompt = len(frozen.token_ids) - frozen.num_reply_ids
+        prompt_ids, said = frozen.token_ids[:num_prompt], frozen.token_ids[num_prompt:]
+        self._stream.restore(prompt_ids, frozen.root_tokens, frozen.earlier)
         self.messages += frozen.messages[:-1]
         self.num_calls = frozen.num_calls
         self._generation_prompt = frozen.generation_prompt
         self._num_root = num_root_messages(self.messages)
         self._replies += frozen.earlier
-        self._take_reply(token_ids[num_prompt:], frozen.messages[-1])
+        self._take_reply(list(said), frozen.messages[-1])
 
     def _take_reply(self, token_ids: list[int], message: Message) -> None:
         body, closer = self.tokenizer.split_closer(token_ids, self.turn_end_ids)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from duramen.serving.gateway.key_file import add_key, key_line, new_key
+from duramen.serving.gateway.tenants import salt_secret, secret_beside
 
 
 def key(
@@ -24,4 +25,5 @@ def key(
         print(f"key for {name}:        {made}\nline for the key file: {line}")
         return
     made = add_key(file, name)
+    salt_secret(secret_beside(file))  # now: the service may not be allowed to write there
     print(f"key for {name}: {made}\nits line was added to {file}")

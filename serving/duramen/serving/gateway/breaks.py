@@ -9,12 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duramen.layout.delta import common_text
+from duramen.layout.volatile_patterns import Kind
 from duramen.layout.volatility import compare
 from duramen.serving.gateway.call_facts import BreakCause
 from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.sessions.records import Scope
 
 NUM_REMEMBERED = 8
+CAUSES: dict[Kind, BreakCause] = {  # the first that is among the differences
+    "clock": "clock",
+    "uuid": "uuid",
+    "id": "hash",
+    "counter": "counter",
+}
 MIN_ALIKE = 0.5  # of the longer text, in a common beginning and end: then it is the same root
 
 
@@ -54,10 +61,7 @@ class Breaks:
         if like is None or _alike(like, text) < MIN_ALIKE:
             return None
         kinds = {region.kind for region in compare(like, text)}
-        return next((kind for kind in VOLATILE if kind in kinds), "root text")
-
-
-VOLATILE: tuple[BreakCause, ...] = ("clock", "uuid", "hash", "counter")
+        return next((CAUSES[kind] for kind in CAUSES if kind in kinds), "root text")
 
 
 def _root_text(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from duramen.layout.bounds import Bounds
 from duramen.layout.errors import EngineError
 from duramen.layout.zones import Zone
 from duramen.serving.gateway.sessions.conversation import Conversations, Opened
 from duramen.serving.gateway.sessions.records import Reply
-from duramen.serving.gateway.wire import event as as_event
+from duramen.serving.gateway.text_event import TextEvent, text_event
+from duramen.serving.gateway.wire import as_event
 from duramen.serving.vllm.gathered import Gathered
 
 
@@ -33,7 +35,7 @@ class ChatCall:
         self.usage: Mapping[str, Any] | None = None
         self.num_sampled = 0
         self.arrivals_s: list[float] = []
-        self.last_chunk: Mapping[str, Any] = {}
+        self._last_event = b"{}"  # of those with choices, as JSON
         self._conversations = conversations
         self._model_name = model_name
         self._wants_ids = bool(body.get("return_token_ids"))
@@ -61,11 +63,37 @@ class ChatCall:
     def reply_hashes(self) -> bytes:
         return b"".join(reply.hashes for reply in self._replies.values())
 
-    def take_event(self, chunk: dict[str, Any]) -> bytes:
+    def take_event(self, data: bytes) -> bytes:
         """One event of a stream, as it is to be forwarded; b"" if the client did not ask for it.
 
         Raises EngineError if the engine ran other ids than the ones sent.
         """
+        event = text_event(data)
+        if event is not None and (gathered := self._choices.get(event.choices[0].index)):
+            return self._take_text(event, gathered)
+        return self.take_any_event(data)
+
+    def _take_text(self, event: TextEvent, gathered: Gathered) -> bytes:
+        """As take_any_event, for what it mostly gets."""
+        (choice,) = event.choices
+        content = choice.delta.content or ""
+        gathered.add_text(content, choice.delta.reasoning or None)
+        if ids := choice.token_ids or ():
+            self.num_sampled += len(ids)
+            self._keep_piece(choice.index, ids, content)
+            self.arrivals_s.append(time.perf_counter())
+        if not self._wants_ids:
+            choice.token_ids = event.prompt_token_ids = UNSET
+        event.model = self._model_name
+        self._last_event = msgspec.json.encode(event)
+        return as_event(self._last_event)
+
+    def take_any_event(self, data: bytes) -> bytes:
+        """As take_event, whatever the event has."""
+        try:
+            chunk = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            raise EngineError("the engine sent an event that is not JSON") from None
         self._check_prompt(chunk)
         has_usage = self._take_usage(chunk)
         arrived = False
@@ -85,11 +113,12 @@ class ChatCall:
         if arrived:
             self.arrivals_s.append(time.perf_counter())
         chunk["model"] = self._model_name
+        out = msgspec.json.encode(chunk)
         if chunk["choices"]:
-            self.last_chunk = chunk
+            self._last_event = out
         elif has_usage and not self._wants_usage:
             return b""
-        return as_event(chunk)
+        return as_event(out)
 
     def take_answer(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The whole answer at once, as it is to be forwarded."""
@@ -111,8 +140,9 @@ class ChatCall:
     def extra_event(self, duramen: Mapping[str, Any]) -> bytes:
         """The explanation, as a chunk without choices."""
         kept = ("id", "object", "created", "model")
-        chunk = {key: self.last_chunk[key] for key in kept if key in self.last_chunk}
-        return as_event({**chunk, "choices": [], "duramen": duramen})
+        last = msgspec.json.decode(self._last_event)
+        chunk = {key: last[key] for key in kept if key in last}
+        return as_event(msgspec.json.encode({**chunk, "choices": [], "duramen": duramen}))
 
     def _check_prompt(self, data: dict[str, Any]) -> None:
         ran = (

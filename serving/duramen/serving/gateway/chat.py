@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from starlette.types import Receive, Send
 
 from duramen.layout.bounds import Bounds
 from duramen.layout.errors import EngineError, LayoutError, RequestError
-from duramen.layout.zones import Zone
 from duramen.serving.gateway import log
 from duramen.serving.gateway.accounts import Histories, block_list
 from duramen.serving.gateway.call import ChatCall, explanation
@@ -29,6 +28,7 @@ from duramen.serving.gateway.sessions.conversation import (
     Conversations,
     Opened,
     scope_of,
+    shared_tokens,
 )
 from duramen.serving.gateway.sessions.conversation import Request as Conversation
 from duramen.serving.gateway.sessions.store_protocol import Store
@@ -144,17 +144,16 @@ class ChatService:
         assert conversations is not None
         if served.why_not_exact is None:
             self._lay_out(served, conversations, session)
-        member, engine = gateway.engines.for_session(
-            served.opened.turn.session_id if served.opened else session or served.tenant.name
-        )
-        uncached = self._predict(served, engine)
-        async with gateway.admission.admit(served.tenant.name, uncached) as slot:
-            served.queued_s = slot.queued_s
-            member, engine = gateway.engines.for_session(
-                served.opened.turn.session_id if served.opened else session or served.tenant.name
-            )
-            priority = slot.priority if member.takes_priority else None
-            await self._run(served, conversations, member, engine, priority, send)
+        opened = served.opened
+        home = opened.turn.session_id if opened else session or served.tenant.name
+        with conversations.held(opened) if opened else nullcontext():
+            _, engine = gateway.engines.for_session(home)
+            uncached = self._predict(served, engine)
+            async with gateway.admission.admit(served.tenant.name, uncached) as slot:
+                served.queued_s = slot.queued_s
+                member, engine = gateway.engines.for_session(home)
+                priority = slot.priority if member.takes_priority else None
+                await self._run(served, conversations, member, engine, priority, send)
 
     def _lay_out(self, served: Served, conversations: Conversations, session: str | None) -> None:
         """Sets `opened`; or `why_not_exact` where only the engine can render these messages."""
@@ -162,14 +161,11 @@ class ChatService:
         scope = scope_of(served.tenant.name, served.model.name)
         tools: Sequence[Mapping[str, Any]] = body.get("tools") or []
         policies = settings.policies
-        frozen = None
-        if policies.freeze_tools:
-            frozen = conversations.session_tools(scope, body["messages"], session)
         served.shaped = shape(
             body["messages"],
             list(tools),
             policies,
-            frozen_tools=frozen,
+            tools_of_session=lambda shaped: conversations.session_tools(scope, shaped, session),
             count=lambda text: len(conversations.model.tokenizer.encode_text(text)),
         )
         question = Conversation(
@@ -271,8 +267,9 @@ class ChatService:
             mirror.resident(blocks, num_tokens) if mirror else None,
             num_removed=mirror.num_removed if mirror else 0,
         )
-        root = opened.zone_tokens[Zone.ROOT]
-        self._gateway.roots.use(opened.prompt.token_ids[:root], served.salt)
+        if opened.relation == "new":
+            root = opened.prompt.token_ids[: shared_tokens(opened.prompt)]
+            self._gateway.roots.use(root, served.salt)
 
     def _land(
         self,
@@ -293,7 +290,7 @@ class ChatService:
                 num_removed=engine.mirror.num_removed if engine.mirror else 0,
                 computed=block_list(opened.hashes + call.reply_hashes),
             )
-        conversations.release(opened, msgspec.json.encode(self._explain(served)))
+        conversations.ended(opened, msgspec.json.encode(self._explain(served)))
 
     async def _stream(
         self,
@@ -306,16 +303,17 @@ class ChatService:
         call = served.call
         assert call is not None
         store = conversations.tree.store
-        stream = EventStream(send, served.headers, self._gateway.settings.limits.slow_reader_s)
-        async with aclosing(engine.batches(PATH, body)) as batches:
-            async for batch in batches:
-                out = b"".join([call.take_event(chunk) for chunk in batch])
-                if served.opened is not None:
-                    await self._make_durable(served, store)
-                if out:
-                    await stream.write(out)
-        tail = call.extra_event(self._explain(served)) if served.explain else b""
-        await stream.end(tail + DONE)
+        slow_reader_s = self._gateway.settings.limits.slow_reader_s
+        with EventStream(send, served.headers, slow_reader_s) as stream:
+            async with aclosing(engine.batches(PATH, body)) as batches:
+                async for batch in batches:
+                    out = b"".join([call.take_event(item) for item in batch])
+                    if served.opened is not None:
+                        await self._make_durable(served, store)
+                    if out:
+                        await stream.write(out)
+            tail = call.extra_event(self._explain(served)) if served.explain else b""
+            await stream.end(tail + DONE)
 
     async def _make_durable(self, served: Served, store: Store) -> None:
         """What was put is written before any of it is sent on; where it cannot be (a full disk) the

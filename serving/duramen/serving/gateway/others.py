@@ -60,8 +60,9 @@ class Endpoints:
             headers = {"x-duramen-token-exact": "false"}
             try:
                 if body.get("stream"):
-                    stream = EventStream(send, headers, gateway.settings.limits.slow_reader_s)
-                    await _forward(engine, sent, name, stream)
+                    slow_reader_s = gateway.settings.limits.slow_reader_s
+                    with EventStream(send, headers, slow_reader_s) as stream:
+                        await _forward(engine, sent, name, stream)
                 else:
                     answer = await engine.post(COMPLETIONS, sent)
                     await send_json(send, 200, answer | {"model": name}, headers)
@@ -212,8 +213,12 @@ async def _forward(
 ) -> None:
     async with aclosing(engine.batches(COMPLETIONS, sent)) as batches:
         async for batch in batches:
-            await stream.write(b"".join(event(chunk | {"model": name}) for chunk in batch))
+            await stream.write(b"".join(_renamed(item, name) for item in batch))
     await stream.end(DONE)
+
+
+def _renamed(item: bytes, name: str) -> bytes:
+    return event({**msgspec.json.decode(item), "model": name})
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:

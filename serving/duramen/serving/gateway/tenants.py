@@ -65,7 +65,7 @@ class Tenants:
         it is not there. While it stays the same, so do the salts, and caches outlive a restart.
         Raises DuramenError if a file cannot be used or `path` holds no key.
         """
-        return cls(_Keys(path, secret_file or path.with_name(f"{path.name}.secret"), warn))
+        return cls(_Keys(path, secret_file or secret_beside(path), warn))
 
     @property
     def have_keys(self) -> bool:
@@ -107,7 +107,7 @@ class _Keys:
         lines = read_keys(path)
         if not lines:
             raise DuramenError(f"{path} holds no key: duramen key NAME --file {path} adds one")
-        self._secret = _secret(secret_file)
+        self._secret = salt_secret(secret_file)
         self._tenants = self._of(lines)
 
     def current(self) -> dict[bytes, Tenant]:
@@ -139,8 +139,12 @@ def _stamp(path: Path) -> Stamp:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def _secret(path: Path) -> bytes:
-    """Read, or made: written whole under another name first, so that two gateways that start at
+def secret_beside(key_file: Path) -> Path:
+    return key_file.with_name(f"{key_file.name}.secret")
+
+
+def salt_secret(path: Path) -> bytes:
+    """What salts are derived from: read, or made, written whole under another name first, so that two gateways that start at
     once take the same one."""
     if not os.path.exists(path):
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -6,7 +6,7 @@ Written against ASGI itself: a message per token has no time for the layers of r
 import asyncio
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from starlette.requests import Request
@@ -71,7 +71,11 @@ def encoded(headers: Mapping[str, str]) -> Headers:
 
 
 def event(data: object) -> bytes:
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+    return as_event(msgspec.json.encode(data))
+
+
+def as_event(json: bytes) -> bytes:
+    return b"data: " + json + b"\n\n"
 
 
 class Disconnected(Exception):
@@ -79,13 +83,40 @@ class Disconnected(Exception):
 
 
 class EventStream:
-    """Server-sent events to one client."""
+    """Server-sent events to one client: `with EventStream(...) as stream:` in the task that writes.
+
+    A timer for each write would cost more than the write. One timer looks now and then whether a
+    write has been waiting since the last look, and interrupts it when it has waited long enough.
+    """
 
     def __init__(self, send: Send, headers: Mapping[str, str], slow_reader_s: float) -> None:
         self._send = send
         self._headers = headers
         self._slow_reader_s = slow_reader_s
         self._started = False
+        self._writing_since_s: float | None = None
+        self._gave_up = False
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._num_cancels = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._slow_reader_s, self._look)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        since_s = now_s if self._writing_since_s is None else self._writing_since_s
+        if now_s - since_s >= self._slow_reader_s:
+            self._gave_up = True
+            self._task.cancel()
+        else:
+            self._timer = self._loop.call_at(since_s + self._slow_reader_s, self._look)
 
     async def write(self, data: bytes) -> None:
         """Raises Disconnected if the client has not read for `slow_reader_s`."""
@@ -100,11 +131,15 @@ class EventStream:
         await self._send_within({"type": "http.response.body", "body": data})
 
     async def _send_within(self, message: dict[str, Any]) -> None:
+        self._writing_since_s = self._loop.time()
         try:
-            async with asyncio.timeout(self._slow_reader_s):
-                await self._send(message)
-        except TimeoutError:
-            raise Disconnected from None
+            await self._send(message)
+        except asyncio.CancelledError:
+            if self._gave_up and self._task.uncancel() <= self._num_cancels:
+                raise Disconnected from None
+            raise
+        finally:
+            self._writing_since_s = None
 
 
 async def until_disconnect(receive: Receive) -> None:

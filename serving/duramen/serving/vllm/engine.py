@@ -52,7 +52,7 @@ class VllmEngine:
 
     def batches(
         self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+    ) -> AsyncGenerator[list[bytes], None]:
         return self._http.batches(path, body)
 
     @property

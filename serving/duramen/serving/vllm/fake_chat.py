@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.vllm.fake import EOS, Decode, FakeEngine, sample
 from duramen.serving.vllm.gathered import Gathered
@@ -64,7 +66,7 @@ class FakeChatEngine(FakeEngine):
         answer = self._shell("chat.completion")
         async with aclosing(self.batches(path, body)) as batches:
             async for batch in batches:
-                for event in batch:
+                for event in map(msgspec.json.decode, batch):
                     answer |= {k: event[k] for k in ("prompt_token_ids", "usage") if k in event}
                     for choice in event["choices"]:
                         choices.setdefault(choice["index"], Gathered()).add(choice)
@@ -84,15 +86,16 @@ class FakeChatEngine(FakeEngine):
 
     async def batches(
         self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+    ) -> AsyncGenerator[list[bytes], None]:
         self._check_alive()
         self.bodies.append(body)
         if path != CHAT:
             raise RequestError(f"the fake has no {path}", 404)
         self.num_running += 1
         try:
-            async for batch in self._answered(body):
-                yield batch
+            async with aclosing(self._answered(body)) as batches:
+                async for batch in batches:
+                    yield [msgspec.json.encode(event) for event in batch]
         finally:
             self.num_running -= 1
 

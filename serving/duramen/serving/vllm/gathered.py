@@ -18,15 +18,18 @@ class Gathered:
         """Take one delta; returns the content that it added."""
         delta = choice.get("delta") or {}
         content: str = delta.get("content") or ""
-        self._content.append(content)
-        if reasoning := delta.get("reasoning"):
-            self._reasoning.append(reasoning)
+        self.add_text(content, delta.get("reasoning"))
         for part in delta.get("tool_calls") or ():
             self._add_tool_call(part)
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         if choice.get("stop_reason") is not None:
             self.stop_reason = choice["stop_reason"]
         return content
+
+    def add_text(self, content: str, reasoning: str | None) -> None:
+        self._content.append(content)
+        if reasoning:
+            self._reasoning.append(reasoning)
 
     @property
     def message(self) -> dict[str, Any]:

@@ -47,32 +47,31 @@ class EngineHttp:
         async with aclosing(self.batches(path, body)) as batches:
             async for batch in batches:
                 for event in batch:
-                    yield event
+                    yield self._json(path, event)
 
     async def batches(
         self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """As `stream`, the events that arrived together in one list."""
+    ) -> AsyncGenerator[list[bytes], None]:
+        """As `stream`, the events that arrived together in one list, and as they came."""
         async with self._request("POST", path, body) as response:
             buffer = bytearray()  # an event may be as long as the prompt: no line limit fits
-            async for part in response.content.iter_any():
+            while part := await response.content.readany():
                 buffer += part
                 end = buffer.rfind(b"\n\n")
                 if end < 0:
                     continue
                 found = bytes(buffer[:end]).split(b"\n\n")
                 del buffer[: end + 2]
-                batch: list[dict[str, Any]] = []
+                batch: list[bytes] = []
                 for item in found:
                     data = item.removeprefix(b"data:").strip()
                     if data == DONE:
                         yield batch
                         return
-                    event = self._json(path, data)
-                    if "error" in event:
+                    if b'"error"' in data and "error" in (event := self._json(path, data)):
                         yield batch
                         raise self._refusal(event["error"].get("code") or 500, data)
-                    batch.append(event)
+                    batch.append(data)
                 yield batch
         raise EngineError(f"the engine broke off in the middle of an answer. {self._explain()}")
 

@@ -123,6 +123,6 @@ class ChatEngine(Engine, Protocol):
 
     def batches(
         self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yield the events of a streamed answer, those that came together in one list. Closing it
-        ends the request in the engine. Raises RequestError, EngineError."""
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield the events of a streamed answer as JSON, those that came together in one list.
+        Closing it ends the request in the engine. Raises RequestError, EngineError."""

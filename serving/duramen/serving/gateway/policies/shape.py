@@ -15,6 +15,8 @@ from duramen.serving.gateway.settings import PolicySettings
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
+ToolsOfSession = Callable[[Sequence[Message]], Sequence[Tool] | None]
+
 VALUES_HEADER = "Values of the fields that the system message refers to:"
 
 
@@ -38,21 +40,19 @@ def shape(
     tools: list[Tool],
     settings: PolicySettings,
     *,
-    frozen_tools: Sequence[Tool] | None,
+    tools_of_session: ToolsOfSession,
     count: Callable[[str], int],
 ) -> Shaped:
     """Nothing that is handed in changes; a message or list that no policy touches stays the same
     object. A message becomes the same text in each call of its conversation, so that the recorded
     ids are found again.
 
-    `frozen_tools`: those that the session's first call ended up with. `count`: tokens of a text.
+    `tools_of_session`: given the shaped messages, the tools that their session's first call ended
+    up with, None if there is no session. `count`: tokens of a text.
     Where the last message is neither a user's nor a tool's there is no place for a suffix: no
     reminder then, and volatile fields stay in the root, since their values would be lost.
     """
     acted: list[str] = []
-    if settings.freeze_tools:
-        tools, line = freeze(tools, frozen_tools)
-        acted += [line] if line else []
     has_place = bool(messages) and _takes_suffix(messages[-1])
     moved = Moved(messages)
     if settings.volatile == "leaf":
@@ -65,6 +65,9 @@ def shape(
         if num_framed := sum(new is not old for new, old in zip(framed, shaped, strict=True)):
             acted.append(f"tool results framed as untrusted data: {num_framed}")
             shaped = framed
+    if settings.freeze_tools:
+        tools, line = freeze(tools, tools_of_session(shaped))
+        acted += [line] if line else []
     parts = []
     if settings.reminder_tokens > 0:
         root = [text for message in shaped[: num_root(shaped)] for text in texts(message)]

@@ -3,7 +3,8 @@
 import datetime
 import secrets
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import msgspec
 
 from duramen.layout.blocks import ROOT, BlockHash, block_hashes, common_prefix, salted_root
 from duramen.layout.fingerprint import chain, head_digest, message_prints
+from duramen.layout.stream import Sampled
 from duramen.layout.template import ChatTemplate
 from duramen.layout.tokenizer import Tokenizer
 from duramen.layout.transcript import (
@@ -28,7 +30,7 @@ from duramen.serving.gateway.sessions.recognise import (
     Match,
     Message,
     asked,
-    find_edit,
+    nearest,
     recognise,
 )
 from duramen.serving.gateway.sessions.records import Reply, Scope, Turn, path_to
@@ -101,39 +103,41 @@ class Conversations:
     def __init__(self, model: Model, tree: SessionTree) -> None:
         self.model = model
         self.tree = tree
+        self._held: dict[int, Session] = {}  # by turn
 
     def open(self, request: Request, now: datetime.datetime) -> Opened:
         """Recognise the request and lay its prompt out. Raises LayoutError."""
         root = root_digest(request.tools, request.arguments, request.salt)
         question = asked(request.scope, root, request.messages, request.session)
         match = recognise(self.tree, question)
-        edit = find_edit(match, question)
-        relation = _relation(match, len(request.messages), edit)
+        near = nearest(self.tree, match, question)
+        relation = _relation(match, near.edit)
         parent = match.reply
         if parent is not None and match.seen is not None:
             parent = self._as_seen(parent, match, request, question.keys)
         new = _with_suffix(request.messages[match.num_messages :], request.suffix)
-        padding = 0
-        path: list[int] = []
+        padding = num_past = 0
         if parent is None:
-            head, transcript, prompt = self._start(request, new, now)
+            began = _first_now(near.turn, now)
+            head, transcript, prompt = self._start(request, new, began)
             padded = self._padded(request, new, prompt)
             if padded is not None:
                 num_before, new = len(prompt.token_ids), padded
-                head, transcript, prompt = self._start(request, new, now)
+                head, transcript, prompt = self._start(request, new, began)
                 padding = len(prompt.token_ids) - num_before
         else:
-            head, transcript, path = self._resume(parent)
+            head, transcript, num_past = self._resume(parent)
             prompt = transcript.extend(new)
-        recorded = common_prefix(list(prompt.token_ids), path)
-        rewritten = recorded < len(path)
+        session_id = _session_of(near.turn, parent) or request.session
+        recorded = common_prefix(list(prompt.token_ids), _ids_to(near.turn, parent))
+        rewritten = recorded < num_past
         if rewritten:  # by the template: a first turn of its own
             parent, new = None, list(transcript.messages)
-        turn = self._turn(request, question.keys[-1], root, parent, new)
+        turn = self._turn(request, question.keys[-1], root, parent, new, session_id)
         turn.created_s = now.timestamp()
         head.generation_prompt = str.__str__(transcript.generation_prompt)
         turn.head = msgspec.json.encode(head) if parent is None else b""
-        first_new = recorded if parent is not None else 0
+        first_new = num_past if parent is not None else 0
         turn.token_ids = array("I", prompt.token_ids[first_new:])
         turn.spans = pack_spans(s for s in prompt.spans if s.end > first_new or not first_new)
         past = b"".join(node.hashes for node in path_to(parent))
@@ -144,7 +148,7 @@ class Conversations:
             recorded,
             past + turn.hashes,
             relation,
-            edit,
+            near.edit,
             match.other_root is not None and match.reply is None,
             rewritten,
             padding,
@@ -152,31 +156,34 @@ class Conversations:
             _zone_tokens(prompt),
         )
 
-    def record(self, opened: Opened, tenant: str) -> Session:
-        """The call goes out: its turn is part of the session, which stays in memory until
-        `release`."""
-        self.tree.add_turn(opened.turn, tenant)
-        session = self.tree.open(opened.turn.scope, opened.turn.session_id)
-        session.num_running += 1
-        return session
-
-    def release(self, opened: Opened, record: bytes) -> None:
-        """The call has ended; `record`: JSON of what is known of it."""
+    @contextmanager
+    def held(self, opened: Opened) -> Iterator[None]:
+        """Its session stays in memory while the call waits and runs."""
         turn = opened.turn
-        self.tree.open(turn.scope, turn.session_id).num_running -= 1
-        turn.record = record
-        self.tree.store.put_record(turn)
+        self._held[turn.turn_id] = self.tree.hold(turn.scope, turn.session_id)
+        try:
+            yield
+        finally:
+            self.tree.let_go(self._held.pop(turn.turn_id))
+
+    def record(self, opened: Opened, tenant: str) -> Session:
+        """A call that is held goes out: its turn is part of the session."""
+        self.tree.add_turn(opened.turn, tenant)
+        return self._held[opened.turn.turn_id]
+
+    def ended(self, opened: Opened, record: bytes) -> None:
+        """The call has ended; `record`: JSON of what is known of it."""
+        opened.turn.record = record
+        self.tree.call_ended(opened.turn)
 
     def session_tools(
-        self, scope: Scope, messages: Sequence[Message], session: str | None
+        self, scope: Scope, messages: Sequence[Mapping[str, Any]], session: str | None
     ) -> list[dict[str, Any]] | None:
         """The tools of the conversation that `messages` go on with, whatever the request's are."""
         match = recognise(self.tree, asked(scope, None, messages, session))
         if match.reply is None:
             return None
-        first = path_to(match.reply)[0]
-        assert isinstance(first, Turn)
-        return msgspec.json.decode(first.head, type=Head).tools
+        return _head(match.reply.turn).tools
 
     def begin_reply(self, turn: Turn, index: int) -> Reply:
         reply = Reply(_new_id(), turn, index)
@@ -248,27 +255,28 @@ class Conversations:
     def _padded(
         self, request: Request, messages: Sequence[Mapping[str, Any]], prompt: Prompt
     ) -> list[Mapping[str, Any]] | None:
-        """`messages` with a root that ends at a boundary, None where that does not pay. What
-        sessions share ends where the first user message begins."""
+        """`messages` with a root that ends at a boundary, None where that does not pay."""
         if not request.align_unit or not prompt.spans:
             return None
         count = self.model.tokenizer.encode_text
-        shared = next((s.start for s in prompt.spans if s.source.endswith("(user)")), 0)
-        return pad_root(messages, shared, request.align_unit, lambda text: len(count(text)))
+        return pad_root(
+            messages, shared_tokens(prompt), request.align_unit, lambda text: len(count(text))
+        )
 
-    def _resume(self, parent: Reply) -> tuple[Head, Transcript, list[int]]:
+    def _resume(self, parent: Reply) -> tuple[Head, Transcript, int]:
+        """The transcript up to the reply, and how many ids that is."""
         path = path_to(parent)
-        first = path[0]
-        assert isinstance(first, Turn)
-        head = msgspec.json.decode(first.head, type=Head)
+        head = _head(parent.turn)
         ids = array("I")
         messages: list[Message] = []
+        replies: list[Sampled] = []
         for node in path:
-            ids.extend(node.token_ids)
             if isinstance(node, Turn):
                 messages += msgspec.json.decode(node.messages)
             else:
+                replies.append(Sampled(len(messages), len(ids), len(ids) + len(node.token_ids)))
                 messages.append(msgspec.json.decode(node.message))
+            ids.extend(node.token_ids)
         transcript = self._transcript(head)
         token_ids = ids.tolist()
         transcript.resume(
@@ -279,9 +287,10 @@ class Conversations:
                 generation_prompt=head.generation_prompt,
                 root_tokens=head.root_tokens,
                 num_calls=len(path) // 2,
+                earlier=replies[:-1],
             )
         )
-        return head, transcript, list(token_ids)
+        return head, transcript, len(ids)
 
     def _transcript(self, head: Head) -> Transcript:
         return Transcript(
@@ -301,13 +310,11 @@ class Conversations:
         root: bytes,
         parent: Reply | None,
         messages: Sequence[Mapping[str, Any]],
+        session_id: str | None,
     ) -> Turn:
-        session_id = request.session or f"s-{secrets.token_hex(8)}"
-        if parent is not None:
-            session_id = parent.turn.session_id
         return Turn(
             turn_id=_new_id(),
-            session_id=session_id,
+            session_id=session_id or f"s-{secrets.token_hex(8)}",
             scope=request.scope,
             parent=parent,
             key=key,
@@ -334,10 +341,9 @@ class Conversations:
         ids = array("I")
         for node in path:
             ids.extend(node.token_ids)
-        head = msgspec.json.decode(path[0].head, type=Head)  # type: ignore[union-attr]
         tail = ids[num_hashed:].tolist()
         if not past:
-            reply.hashes = self._hashes(tail, b"", head.salt)
+            reply.hashes = self._hashes(tail, b"", _head(reply.turn).salt)
         else:
             size = self.model.block_size
             reply.hashes = b"".join(block_hashes(tail, size, parent=BlockHash(past[-HASH_BYTES:])))
@@ -354,12 +360,37 @@ def root_digest(
     return blake2b(head + salt.encode(), digest_size=16).digest()
 
 
-def _relation(match: Match, num_messages: int, edit: Edit | None) -> Relation:
-    if match.reply is None:
-        return "new"
+def _relation(match: Match, edit: Edit | None) -> Relation:
     if edit is not None:
         return "branches"
+    if match.reply is None:
+        return "new"
     return "retries" if match.reply.turns else "extends"
+
+
+def _head(turn: Turn) -> Head:
+    first = path_to(turn.parent)[0] if turn.parent is not None else turn
+    assert isinstance(first, Turn)
+    return msgspec.json.decode(first.head, type=Head)
+
+
+def _first_now(turn: Turn | None, now: datetime.datetime) -> datetime.datetime:
+    """What the clock of a conversation stands at that may have begun already."""
+    return now if turn is None else datetime.datetime.fromisoformat(_head(turn).now)
+
+
+def _ids_to(turn: Turn | None, reply: Reply | None) -> list[int]:
+    """All ids up to the end of `turn`, or else of `reply`."""
+    path = path_to(turn.parent if turn is not None else reply)
+    ids = array("I")
+    for node in [*path, *([turn] if turn is not None else [])]:
+        ids.extend(node.token_ids)
+    return ids.tolist()
+
+
+def _session_of(turn: Turn | None, reply: Reply | None) -> str | None:
+    found = reply.turn if reply is not None else turn
+    return found.session_id if found is not None else None
 
 
 def _with_suffix(messages: Sequence[Message], suffix: str) -> list[Mapping[str, Any]]:
@@ -372,6 +403,11 @@ def _with_suffix(messages: Sequence[Message], suffix: str) -> list[Mapping[str, 
     else:
         longer = (content or "") + suffix
     return [*messages[:-1], {**last, "content": longer}]
+
+
+def shared_tokens(prompt: Prompt) -> int:
+    """Of a first prompt: what other sessions with the same system message and tools begin with."""
+    return next((s.start for s in prompt.spans if s.source.endswith("(user)")), 0)
 
 
 def _zone_tokens(prompt: Prompt) -> dict[Zone, int]:

@@ -5,7 +5,7 @@ client's round trip does to them does not matter. What was sampled stands in fro
 message: the last one whose chain is recorded decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ from duramen.layout.fingerprint import MessagePrint, chain, message_prints
 from duramen.serving.gateway.sessions.records import Reply, Scope, Turn
 from duramen.serving.gateway.sessions.tree import SessionTree
 
-Message = dict[str, Any]
+Message = Mapping[str, Any]
+
+MAX_COMPARED = 8  # of many branches the newest
 
 
 @dataclass(frozen=True)
@@ -131,26 +133,54 @@ class Edit:
     role: str
 
 
-def find_edit(match: Match, request: Asked) -> Edit | None:
-    """Where the client changed history, if the reply that matched had been gone on with already.
+@dataclass(frozen=True)
+class Nearest:
+    """`turn`: the recorded prompt behind the match, or without one in front of the first reply,
+    with which the request has most in common. `edit`: where the client changed history."""
 
-    A call that only repeats the one before (a retry, best of n) changes nothing.
-    """
-    children = match.reply.turns if match.reply is not None else []
-    if not children:
-        return None
-    turn: Turn = children[-1]
-    sent = message_prints(msgspec.json.decode(turn.messages))
-    end = match.num_messages + len(sent)
-    if end <= len(request.keys) and request.keys[end - 1] == turn.key:
-        return _edit_at(request, end) if end < len(request.keys) else None  # another reply
-    new = request.prints[match.num_messages : end]
-    roles = [message.get("role") for message in request.messages[match.num_messages : end]]
-    for i, (before, now, role) in enumerate(zip(sent, new, roles, strict=False)):
-        # a tool result's print depends on the calls before it, which `sent` does not have
-        if before.loose != now.loose and role != "tool":
-            return _edit_at(request, match.num_messages + i)
-    return _edit_at(request, match.num_messages + len(new) - 1) if len(new) == len(sent) else None
+    turn: Turn | None = None
+    edit: Edit | None = None
+
+
+def nearest(tree: SessionTree, match: Match, request: Asked) -> Nearest:
+    """A call that only repeats an earlier one (a retry, best of n) changes nothing, nor does one
+    that goes on behind a prompt that never got a reply."""
+    if match.reply is None:
+        return _another_first_reply(tree, request)
+    turns = match.reply.turns
+    whole = [t for t in turns if t.key in request.keys[t.num_messages - 1 : t.num_messages]]
+    if whole:
+        turn = max(whole, key=lambda turn: turn.num_messages)
+        goes_on = turn.num_messages < len(request.keys) and turn.replies
+        return Nearest(turn, _edit_at(request, turn.num_messages) if goes_on else None)
+    common = {turn.turn_id: _num_common(match, turn, request) for turn in turns[-MAX_COMPARED:]}
+    if not common:
+        return Nearest()
+    turn = max(turns[-MAX_COMPARED:], key=lambda turn: common[turn.turn_id])
+    at = match.num_messages + common[turn.turn_id]
+    return Nearest(turn, _edit_at(request, min(at, len(request.keys) - 1)))
+
+
+def _another_first_reply(tree: SessionTree, request: Asked) -> Nearest:
+    for i in _assistant_places(request):
+        turns = [
+            turn
+            for turn in (tree.turns(request.scope, request.keys[i - 1]) if i else ())
+            if request.root in (None, turn.root) and request.session in (None, turn.session_id)
+        ]
+        if turns:
+            return Nearest(turns[-1], _edit_at(request, i) if turns[-1].replies else None)
+    return Nearest()
+
+
+def _num_common(match: Match, turn: Turn, request: Asked) -> int:
+    """How many of the turn's own messages the request has, too."""
+    assert match.reply is not None
+    reply = msgspec.json.decode(match.reply.message)  # whose calls its results answer
+    sent = message_prints([reply, *msgspec.json.decode(turn.messages)])[1:]
+    new = request.prints[match.num_messages :]
+    pairs = enumerate(zip(sent, new, strict=False))
+    return next((i for i, (a, b) in pairs if a.loose != b.loose), min(len(sent), len(new)))
 
 
 def _edit_at(request: Asked, i: int) -> Edit:

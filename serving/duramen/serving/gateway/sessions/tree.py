@@ -11,6 +11,7 @@ from duramen.serving.gateway.sessions.store_protocol import Store
 T = TypeVar("T")
 
 NODE_BYTES = 1200  # a turn or reply without its arrays and texts
+PIECE_BYTES = 150
 
 
 @dataclass(eq=False)
@@ -68,7 +69,7 @@ class SessionTree:
             self._evict()
         if found is not None:
             self._sessions.move_to_end((scope, session_id))
-        return found
+        return found if found is not None and found.first_turns else None
 
     def bring(self, scope: Scope, keys: Sequence[Key]) -> bool:
         """Load the session with the longest conversation in `keys`. False if nothing came."""
@@ -85,7 +86,22 @@ class SessionTree:
         self._sessions.move_to_end(key)
         return self._sessions[key]
 
+    def hold(self, scope: Scope, session_id: str) -> Session:
+        """The session, which stays in memory until `let_go`."""
+        session = self.open(scope, session_id)
+        session.num_running += 1
+        return session
+
+    def let_go(self, session: Session) -> None:
+        session.num_running -= 1
+        key = (session.scope, session.session_id)
+        if not (session.num_running or session.first_turns) and self._sessions.get(key) is session:
+            del self._sessions[key]  # nothing came of it
+
     def add_turn(self, turn: Turn, tenant: str) -> None:
+        """A turn behind one that was deleted meanwhile is not remembered."""
+        if turn.parent is not None and not self._has(turn.parent.turn):
+            return
         session = self.open(turn.scope, turn.session_id)
         if turn.parent is not None:
             turn.parent.turns.append(turn)
@@ -98,9 +114,17 @@ class SessionTree:
         self.store.put_reply(reply)
 
     def finish(self, reply: Reply) -> None:
-        session = self.open(reply.turn.scope, reply.turn.session_id)
-        self._index_reply(session, reply)
+        if self._has(reply.turn):
+            self._index_reply(self.open(reply.turn.scope, reply.turn.session_id), reply)
         self.store.finish(reply)
+
+    def call_ended(self, turn: Turn) -> None:
+        """Its record is there, and what broke off stays as it is."""
+        self.store.put_record(turn)
+        if self._has(turn):
+            broken = [reply for reply in turn.replies if not reply.message]
+            size = len(turn.record) + sum(_reply_bytes(reply) for reply in broken)
+            self._grow(self.open(turn.scope, turn.session_id), size)
 
     def delete(self, scope: Scope, session_id: str, tenant: str) -> bool:
         """Everywhere. Calls of it that run now go on, unremembered. False if it is unknown."""
@@ -144,8 +168,10 @@ class SessionTree:
     def _index_reply(self, session: Session, reply: Reply) -> None:
         if reply.key:
             self._replies[reply.turn.scope, reply.key].append(reply)
-        size = len(reply.token_ids) * 4 + len(reply.hashes) + len(reply.message) + len(reply.text)
-        self._grow(session, NODE_BYTES + size)
+        self._grow(session, _reply_bytes(reply))
+
+    def _has(self, turn: Turn) -> bool:
+        return turn in self._turns.get((turn.scope, turn.key), ())
 
     def _grow(self, session: Session, num_bytes: int) -> None:
         session.num_bytes += num_bytes
@@ -159,6 +185,11 @@ class SessionTree:
                 return
             if not session.num_running:
                 self.forget(scope, session_id)
+
+
+def _reply_bytes(reply: Reply) -> int:
+    texts = len(reply.hashes) + len(reply.message) + len(reply.text)
+    return NODE_BYTES + len(reply.token_ids) * 4 + texts + len(reply.pieces) * PIECE_BYTES
 
 
 def _drop(index: "dict[tuple[Scope, Key], list[T]]", key: tuple[Scope, Key], item: T) -> None:
