@@ -94,5 +94,6 @@ def _with_tools(cuts: list[Cut], extent: tuple[int, int] | None) -> list[Cut]:
 
 def _opening(controls: Sequence[Control], after: int, before: int) -> int:
     """Start of the second control token in [after, before), else of the first, else `before`."""
-    between = [start for start, end, _ in controls if start >= after and end <= before][:2]
+    first = bisect_left(controls, after, key=lambda control: control[0])
+    between = [start for start, end, _ in controls[first : first + 2] if end <= before]
     return between[-1] if between else before

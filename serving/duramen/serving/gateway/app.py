@@ -3,12 +3,13 @@
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duramen.serving.gateway import log
 from duramen.serving.gateway.chat import ChatService
@@ -16,7 +17,9 @@ from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.gateway import Gateway
 from duramen.serving.gateway.openapi import openapi
 from duramen.serving.gateway.others import Endpoints
-from duramen.serving.gateway.wire import REQUEST_ID, Answering, Disconnected, send_json
+from duramen.serving.gateway.wire import AT_END, REQUEST_ID, Answering, Disconnected, send_json
+
+CHAT = "/v1/chat/completions"
 
 Serve = Callable[[Request, Receive, Send], Awaitable[None]]
 
@@ -29,15 +32,10 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = scope[REQUEST_ID] = f"req-{secrets.token_hex(8)}"
-
-        async def with_id(message: dict) -> None:  # type: ignore[type-arg]
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-            await send(message)
-
-        answering = Answering(with_id)  # type: ignore[arg-type]
+        answering = Answering(send, request_id)
         try:
-            await self._serve(Request(scope, receive), receive, answering)
+            with ExitStack() as scope[AT_END]:
+                await self._serve(Request(scope, receive), receive, answering)
         except Disconnected:
             pass
         except ApiError as error:
@@ -49,8 +47,23 @@ class Endpoint:
             )
 
 
-def make_app(gateway: Gateway) -> Starlette:
-    chat, others = ChatService(gateway), Endpoints(gateway)
+def make_app(gateway: Gateway) -> ASGIApp:
+    """Starlette, with a short cut to the chat endpoint: each of its layers is gone through again
+    for every token."""
+    chat = Endpoint(ChatService(gateway))
+    routed = _routed(gateway, chat)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if (scope.get("method"), scope.get("path")) == ("POST", CHAT):
+            await chat(scope, receive, send)
+        else:
+            await routed(scope, receive, send)
+
+    return app
+
+
+def _routed(gateway: Gateway, chat: Endpoint) -> Starlette:
+    others = Endpoints(gateway)
     description = openapi()
 
     async def described(request: Request, receive: Receive, send: Send) -> None:
@@ -61,7 +74,7 @@ def make_app(gateway: Gateway) -> Starlette:
 
     return Starlette(
         routes=[
-            route("/v1/chat/completions", chat, "POST"),
+            Route(CHAT, chat, methods=["POST"]),
             route("/v1/completions", others.completions, "POST"),
             route("/v1/models", others.models, "GET"),
             route("/v1/models/{model:path}", others.models, "GET"),

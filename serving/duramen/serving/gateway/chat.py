@@ -32,15 +32,15 @@ from duramen.serving.gateway.sessions.conversation import (
 )
 from duramen.serving.gateway.sessions.conversation import Request as Conversation
 from duramen.serving.gateway.sessions.store_protocol import Store
-from duramen.serving.gateway.shapes import check_chat, decode_body
+from duramen.serving.gateway.shapes import check_chat
 from duramen.serving.gateway.tenants import Tenant, request_salt
+from duramen.serving.gateway.too_long import check_length, too_long
 from duramen.serving.gateway.upstream_body import chat_body
 from duramen.serving.gateway.wire import (
     DONE,
     REQUEST_ID,
     Disconnected,
     EventStream,
-    read_body,
     send_json,
     while_connected,
 )
@@ -102,7 +102,7 @@ class ChatService:
         """Answer one request. Raises ApiError, Disconnected."""
         gateway = self._gateway
         tenant = gateway.tenants.find(request.headers.get("authorization"))
-        body = decode_body(await read_body(request, gateway.settings.limits.max_body_bytes))
+        body = await gateway.bodies.read(request, tenant.name)
         check_chat(body)
         model, name = gateway.served(body)
         request_id = request.scope[REQUEST_ID]
@@ -143,6 +143,8 @@ class ChatService:
         conversations = gateway.conversations
         assert conversations is not None
         if served.why_not_exact is None:
+            tokenizer = conversations.model.tokenizer
+            await check_length(served.body, served.model.max_model_len, tokenizer)
             self._lay_out(served, conversations, session)
         opened = served.opened
         home = opened.turn.session_id if opened else session or served.tenant.name
@@ -186,14 +188,7 @@ class ChatService:
             return
         num_tokens = len(served.opened.prompt.token_ids)
         if num_tokens >= served.model.max_model_len:
-            raise ApiError(
-                400,
-                f"This model's maximum context length is {served.model.max_model_len} tokens. "
-                f"However, your messages resulted in {num_tokens} tokens. "
-                "Please reduce the length of the messages.",
-                param="messages",
-                code="context_length_exceeded",
-            )
+            raise too_long(served.model.max_model_len, num_tokens)
 
     def _predict(self, served: Served, engine: ChatEngine) -> int | None:
         """Predicted uncached tokens; None if nothing is known of the prompt."""
@@ -235,7 +230,8 @@ class ChatService:
             self._take_off(served, conversations, histories, member, engine)
         try:
             if served.body.get("stream"):
-                await self._stream(served, conversations, engine, body, send)
+                # in a task of its own: its stack is short, and every token resumes all of it
+                await asyncio.create_task(self._stream(served, conversations, engine, body, send))
             else:
                 await self._answer(served, conversations, engine, body, send)
         except EngineError as error:

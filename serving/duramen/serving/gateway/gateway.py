@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from duramen.serving.gateway.accounts import Histories
 from duramen.serving.gateway.admission import Admission
+from duramen.serving.gateway.bodies import Bodies
 from duramen.serving.gateway.breaks import Breaks
 from duramen.serving.gateway.engines import Engines
 from duramen.serving.gateway.errors import ApiError
@@ -35,6 +36,7 @@ class Gateway:
     settings: Settings
     tenants: Tenants
     engines: Engines
+    bodies: Bodies
     admission: Admission
     metrics: Metrics
     roots: RecentRoots

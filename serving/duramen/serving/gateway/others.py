@@ -21,14 +21,14 @@ from duramen.serving.gateway.sessions.conversation import Request as Conversatio
 from duramen.serving.gateway.sessions.conversation import scope_of
 from duramen.serving.gateway.sessions.records import walk
 from duramen.serving.gateway.sessions.spans import unpack_spans
-from duramen.serving.gateway.shapes import check_completion, check_tokenize, decode_body
-from duramen.serving.gateway.tenants import is_loopback, request_salt
+from duramen.serving.gateway.shapes import check_completion, check_tokenize
+from duramen.serving.gateway.tenants import Tenant, is_loopback, request_salt
+from duramen.serving.gateway.too_long import check_length
 from duramen.serving.gateway.upstream_body import engine_fields, passed_on
 from duramen.serving.gateway.wire import (
     DONE,
     EventStream,
     event,
-    read_body,
     send_bytes,
     send_json,
     while_connected,
@@ -46,7 +46,7 @@ class Endpoints:
         """Raw prompts are the client's own layout: they pass through, under the tenant's salt."""
         gateway = self.gateway
         tenant = gateway.tenants.find(request.headers.get("authorization"))
-        body = decode_body(await read_body(request, gateway.settings.limits.max_body_bytes))
+        body = await gateway.bodies.read(request, tenant.name)
         check_completion(body)
         model, name = gateway.served(body)
         salt = request_salt(tenant, body.get("cache_salt"))
@@ -84,11 +84,11 @@ class Endpoints:
         """Of messages: the ids that a call with them would send now. Of a prompt: the engine's."""
         gateway = self.gateway
         tenant = gateway.tenants.find(request.headers.get("authorization"))
-        body = decode_body(await read_body(request, gateway.settings.limits.max_body_bytes))
+        body = await gateway.bodies.read(request, tenant.name)
         check_tokenize(body)
         model, _ = gateway.served(body)
         if "messages" in body and why_not_exact(body) is None:
-            await send_json(send, 200, self._tokens(tenant.name, model, body, request))
+            await send_json(send, 200, await self._tokens(tenant, model, body, request))
             return
         member, engine = gateway.engines.for_session(tenant.name)
         try:
@@ -98,15 +98,16 @@ class Endpoints:
         except EngineError as error:
             raise engine_refusal(error, member) from error
 
-    def _tokens(
-        self, tenant: str, model: ServedModel, body: Mapping[str, Any], request: Request
+    async def _tokens(
+        self, tenant: Tenant, model: ServedModel, body: Mapping[str, Any], request: Request
     ) -> dict[str, Any]:
         conversations = self.gateway.conversations
         assert conversations is not None
+        await check_length(body, model.max_model_len, conversations.model.tokenizer)
         question = Conversation(
-            tenant=tenant,
-            scope=scope_of(tenant, model.name),
-            salt="",
+            tenant=tenant.name,
+            scope=scope_of(tenant.name, model.name),
+            salt=request_salt(tenant, body.get("cache_salt")),
             messages=body["messages"],
             tools=body.get("tools") or [],
             arguments=template_arguments(body, self.gateway.settings.chat_template_arguments),

@@ -19,9 +19,11 @@ from duramen.serving.gateway import log
 from duramen.serving.gateway.accounts import Histories
 from duramen.serving.gateway.admission import Admission
 from duramen.serving.gateway.app import make_app
+from duramen.serving.gateway.bodies import Bodies
 from duramen.serving.gateway.breaks import Breaks
 from duramen.serving.gateway.engines import Engines, Member, ServedEngine
 from duramen.serving.gateway.gateway import Gateway, ServedModel
+from duramen.serving.gateway.http_protocol import BoundedHttp
 from duramen.serving.gateway.metrics import Levels, Metrics
 from duramen.serving.gateway.policies.warm import RecentRoots, warm
 from duramen.serving.gateway.residency import resident_in_all
@@ -45,6 +47,7 @@ SendRoot = Callable[[Sequence[int], str, int], Awaitable[None]]
 
 DRAIN_S = 60.0
 EXPIRE_EVERY_S = 600.0
+EXPIRE_PAUSE_S = 0.05  # for calls, between two steps
 PREEMPTIONS_EVERY_S = 5.0
 MAX_REMEMBERED_BLOCKS = 100_000
 PROBE = (3, 1, 2)  # ids that no template renders, too few to fill a block
@@ -114,6 +117,8 @@ def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        http=BoundedHttp,
+        ws="none",
         timeout_graceful_shutdown=int(min(DRAIN_S, config.settings.limits.deadline_s)),
         timeout_keep_alive=75,
         ssl_certfile=config.tls.cert_file if config.tls else None,
@@ -150,6 +155,7 @@ async def open_gateway(
         settings=settings,
         tenants=tenants,
         engines=Engines(members),
+        bodies=Bodies(settings.limits),
         admission=admission,
         metrics=Metrics(
             lambda: _levels(gateway),
@@ -320,7 +326,8 @@ def _open_store(config: ServeConfig) -> Store:
 
 async def _expire(store: Store, settings: Settings) -> None:
     while True:
-        store.expire(time.time() - settings.sessions.ttl_s)
+        while store.expire(time.time() - settings.sessions.ttl_s):
+            await asyncio.sleep(EXPIRE_PAUSE_S)
         await asyncio.sleep(EXPIRE_EVERY_S)
 
 

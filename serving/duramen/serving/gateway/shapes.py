@@ -23,6 +23,7 @@ Text = str | None
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Meta(ge=0)]
+CacheSalt = Annotated[str, Meta(min_length=1, max_length=128)] | None
 
 
 class FunctionCall(Struct):
@@ -83,7 +84,7 @@ class Sampling(Struct, kw_only=True):
     top_p: float | None = None
     seed: Int64 | None = None
     response_format: dict[str, Any] | None = None
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    cache_salt: CacheSalt = None
     return_token_ids: bool | None = None
     kv_transfer_params: None = None
 
@@ -116,6 +117,8 @@ class TokenizeChatRequest(Struct, kw_only=True):
     model: Text = None
     tools: list[Tool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: Text = None
+    cache_salt: CacheSalt = None
 
 
 def decode_body(data: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""HTTP as ASGI messages: bodies within a limit, JSON, event streams that notice their reader.
+"""HTTP as ASGI messages: JSON, errors, event streams that notice their reader.
 
 Written against ASGI itself: a message per token has no time for the layers of response objects.
 """
@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, Self
 
 import msgspec
-from starlette.requests import Request
 from starlette.types import Receive, Send
 
 from duramen.serving.gateway.errors import ApiError
@@ -19,29 +18,9 @@ Headers = list[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 REQUEST_ID = "duramen.request_id"  # in the ASGI scope
+AT_END = "duramen.at_end"  # there too: an ExitStack, closed when the request is over
 
 DONE = b"data: [DONE]\n\n"
-
-
-async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit_bytes:
-        raise _too_large(limit_bytes)
-    parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > limit_bytes:
-            raise _too_large(limit_bytes)
-    return bytes(parts)
-
-
-def _too_large(limit_bytes: int) -> ApiError:
-    return ApiError(
-        413,
-        f"the body is larger than {limit_bytes} bytes: send less, or raise limits.max_body_bytes",
-        code="body_too_large",
-    )
 
 
 async def send_json(
@@ -180,10 +159,12 @@ class while_connected:
 
 
 class Answering:
-    """`send` that knows how far the answer has come, so that an error finds its proper form."""
+    """`send` that knows how far the answer has come, so that an error finds its proper form. The
+    answer bears the request's id."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
+        self._request_id = request_id
         self._is_stream = False
         self.started = self.ended = False
 
@@ -191,6 +172,8 @@ class Answering:
         if message["type"] == "http.response.start":
             self.started = True
             self._is_stream = EVENTS in message["headers"]
+            with_id = (b"x-request-id", self._request_id.encode())
+            message["headers"] = [*message["headers"], with_id]
         elif not message.get("more_body"):
             self.ended = True
         await self._send(message)

@@ -50,9 +50,7 @@ class VllmEngine:
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._http.post(path, body)
 
-    def batches(
-        self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[bytes], None]:
+    def batches(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[bytes], None]:
         return self._http.batches(path, body)
 
     @property

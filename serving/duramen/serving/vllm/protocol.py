@@ -121,8 +121,6 @@ class ChatEngine(Engine, Protocol):
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer's JSON. Raises RequestError, EngineError."""
 
-    def batches(
-        self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[bytes], None]:
+    def batches(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[bytes], None]:
         """Yield the events of a streamed answer as JSON, those that came together in one list.
         Closing it ends the request in the engine. Raises RequestError, EngineError."""

@@ -152,9 +152,12 @@ class SqliteStore:
 
     def expire(self, before_s: float) -> int:
         """At most EXPIRE_AT_ONCE of them, the oldest first, because this runs on the event loop:
-        call it again while it returns that many. Raises as delete."""
+        call it again while it returns that many. 0 if the file cannot be written."""
         sql = "SELECT session FROM sessions WHERE used_s < ? ORDER BY used_s LIMIT ?"
-        return self._forget(sql, (before_s, EXPIRE_AT_ONCE))
+        try:
+            return self._forget(sql, (before_s, EXPIRE_AT_ONCE))
+        except DuramenError:  # `failing` has it
+            return 0
 
     def close(self) -> None:
         """Writes what was put and moves all of it into the one file. A second call does nothing."""
