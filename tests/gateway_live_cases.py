@@ -97,17 +97,13 @@ def attached(vllm: VllmProcess) -> Iterator[LiveGateway]:
 
 
 class Served:
-    """`duramen serve` as a process, with what it said. `limit_files_to`: bytes that no file of it
-    may grow beyond."""
+    """`duramen serve` as a process, with what it said."""
 
-    def __init__(self, *arguments: str, limit_files_to: int | None = None) -> None:
+    def __init__(self, *arguments: str) -> None:
         self.port = free_port()
         self.said: list[str] = []
-        code = "from duramen.cli.main import main; main()"
-        if limit_files_to is not None:  # a write beyond it fails with EFBIG: Python ignores SIGXFSZ
-            limit = f"resource.RLIMIT_FSIZE, ({limit_files_to}, {limit_files_to})"
-            code = f"import resource; resource.setrlimit({limit}); {code}"
-        command = [sys.executable, "-c", code, "serve", *arguments, "--port", str(self.port)]
+        command = [sys.executable, "-m", "duramen.cli.main", "serve", *arguments]
+        command += ["--port", str(self.port)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -164,9 +160,9 @@ async def wait_for(condition: Callable[[], object], limit_s: float = 120) -> Non
 
 
 @contextmanager
-def serving(*arguments: str, limit_files_to: int | None = None) -> Iterator[Served]:
+def serving(*arguments: str) -> Iterator[Served]:
     """Ended at the end, unless that happened before."""
-    served = Served(*arguments, limit_files_to=limit_files_to)
+    served = Served(*arguments)
     try:
         yield served
     finally:
@@ -186,7 +182,3 @@ def fresh(text: str) -> list[Message]:
     system = f"{uuid4()} is the number of this talk. You answer briefly and to the point."
     return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
-
-def prompt_ids(answer: Any) -> list[int]:
-    """Of an answer or the first chunk of one, where return_token_ids was set."""
-    return list(answer.prompt_token_ids)

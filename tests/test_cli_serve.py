@@ -17,6 +17,7 @@ from duramen.kernels.device import Gpu
 from duramen.layout.errors import DuramenError
 from duramen.serving import profiles
 from duramen.serving.gateway.serve_config import ServeConfig
+from duramen.serving.gateway.settings import Limits
 from duramen.serving.profile_file import load_profile
 from duramen.serving.vllm.launch import EventEndpoints
 
@@ -135,7 +136,11 @@ def test_every_option(
 
 
 def test_replicas_that_run_already(
-    serve: Serve, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve,
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Weights are not looked at, vLLM need not be installed."""
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -147,6 +152,13 @@ def test_replicas_that_run_already(
     assert config.settings.sessions.store is None
     assert config.upstream_api_key == "secret"
     assert "secret" not in repr(config)
+    assert config.settings.limits == Limits()  # whose device this is, nobody knows
+    assert "no profile: the limits are the defaults" in capsys.readouterr().err
+
+
+def test_limits_for_the_upstreams_device(serve: Serve, smollm2: Path) -> None:
+    config = serve(smollm2, *UPSTREAM, "--profile", "h100")
+    assert config.settings.limits == load_profile("h100").settings.limits
 
 
 REPLICAS = [word for n in (1, 2) for word in ("--upstream", f"http://gpu-{n}:8000")]

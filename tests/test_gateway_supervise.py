@@ -324,6 +324,22 @@ async def test_a_reported_failure_is_looked_into_at_once() -> None:
     await task
 
 
+async def test_reports_do_not_use_up_the_patience() -> None:
+    """Calls that die together ask for one check, not for as many as make a death."""
+    servers: list[Attached] = []
+    rarely = Patience(first_pause_s=0.001, check_every_s=3600.0)
+    supervisor = Supervisor(attaching(servers), patience=rarely)
+    task = asyncio.create_task(supervisor.run())
+    server = await supervisor.wait_until_ready()
+    server.healthy = False
+    for _ in range(100):
+        supervisor.report_failure()
+        await asyncio.sleep(0)
+    assert (server.num_checks, supervisor.engine) == (1, server)
+    await supervisor.close()
+    await task
+
+
 def test_pauses_double_up_to_the_longest() -> None:
     patience = Patience()
     assert [patience.pause_s(number) for number in (1, 2, 3, 6, 7, 8, 10_000)] == [

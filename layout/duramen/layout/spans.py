@@ -5,6 +5,7 @@ message's data if there are two (the first closes that message), else the first.
 message is cut once more around its data, so that what a model sampled can be told from its frame.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -109,7 +109,7 @@ def serve(
     model_dir = find_model(model, operator.progress)
     name = own_name(model_name, model_dir)
     load_chat_template(model_dir, chat_template)  # before the engine's start, which takes long
-    chosen = choose_profile(profile, operator.say)
+    chosen = choose_profile(profile, bool(upstreams), operator.say)
     vllm = None
     if not upstreams:
         vllm = engine_config(chosen, model_dir, name, chat_template, operator.say)
@@ -168,9 +168,13 @@ def find_model(model: str, progress: Progress) -> Path:
     return folder
 
 
-def choose_profile(name: str | None, say: Progress) -> Profile:
-    """The one that is named, else the one for this machine; it says which."""
+def choose_profile(name: str | None, is_attached: bool, say: Progress) -> Profile:
+    """The one that is named, else the one for this machine; it says which. What an upstream runs on
+    is not known: without a name its limits are the defaults."""
     why = ""
+    if name is None and is_attached:
+        say("no profile: the limits are the defaults; name the upstream's device with --profile")
+        return Profile("default")
     if name is None:
         name, why = profile_here()
     profile = load_profile(name)

@@ -16,6 +16,7 @@ from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.sessions.records import Scope
 
 NUM_REMEMBERED = 8
+MAX_CHARACTERS = 2**16  # of a root; what is behind is not compared
 CAUSES: dict[Kind, BreakCause] = {  # the first that is among the differences
     "clock": "clock",
     "uuid": "uuid",
@@ -74,7 +75,7 @@ def _root_text(messages: Sequence[Mapping[str, Any]]) -> str:
             texts.append(content)
         elif isinstance(content, list):
             texts += [str(part.get("text", "")) for part in content if isinstance(part, Mapping)]
-    return "\n".join(texts)
+    return "\n".join(texts)[:MAX_CHARACTERS]
 
 
 def _alike(a: str, b: str) -> float:

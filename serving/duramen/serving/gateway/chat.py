@@ -405,6 +405,13 @@ def engine_refusal(error: EngineError, member: Member) -> ApiError:
             retry_after_s=5,
         )
     code = None
+    if error.status in (401, 403):
+        return ApiError(
+            503,
+            "the engine does not take the gateway's own key: tell the operator",
+            type="server_error",
+            code="engine_unavailable",
+        )
     if "maximum context length" in error.reason or "max_model_len" in error.reason:
         code = "context_length_exceeded"
     return ApiError(error.status, error.reason, param=error.param, code=code)

@@ -48,7 +48,7 @@ class Engines:
         if found is None:
             raise ApiError(
                 503,
-                f"no engine is up: {self.why_down}",
+                f"no engine is up: {self.states}",
                 type="server_error",
                 code="engine_unavailable",
                 retry_after_s=RETRY_S,
@@ -69,7 +69,13 @@ class Engines:
         return sum(member.engine is not None for member in self.members)
 
     @property
+    def states(self) -> str:
+        """For everybody."""
+        return ", ".join(member.supervisor.state for member in self.members)
+
+    @property
     def why_down(self) -> str:
+        """For the operator: it may quote vLLM's log."""
         return "; ".join(f"{m.supervisor.state}, {m.supervisor.reason}" for m in self.members)
 
 

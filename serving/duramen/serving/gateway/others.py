@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
-from duramen.layout.errors import EngineError, LayoutError
+from duramen.layout.errors import DuramenError, EngineError, LayoutError
 from duramen.layout.zones import Zone
 from duramen.serving.gateway.chat import engine_refusal, session_of
 from duramen.serving.gateway.errors import ApiError
@@ -36,6 +36,7 @@ from duramen.serving.gateway.wire import (
 from duramen.serving.vllm.protocol import ChatEngine
 
 COMPLETIONS = "/v1/completions"
+FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,16 @@ class Endpoints:
         session_id = request.path_params["session"]
         scope = scope_of(tenant.name, model.name)
         if request.method == "DELETE":
-            if not gateway.tree.delete(scope, session_id, tenant.name):
+            try:
+                was_there = gateway.tree.delete(scope, session_id, tenant.name)
+            except DuramenError:
+                raise ApiError(
+                    503,
+                    "the session store cannot be written now: the session is not deleted",
+                    type="server_error",
+                    retry_after_s=60,
+                ) from None
+            if not was_there:
                 raise _no_session(session_id)
             await send_json(send, 200, {"id": session_id, "object": "session", "deleted": True})
             return
@@ -188,22 +198,25 @@ class Endpoints:
         await send_json(send, 200, answer | {"calls": calls})
 
     async def health(self, request: Request, receive: Receive, send: Send) -> None:
-        """200 when calls are taken, 503 with the reason while they are not."""
-        gateway = self.gateway
+        """200 when calls are taken, 503 with the reason while they are not: all of it for who asks
+        on this machine, names and logs are not for others."""
+        gateway, is_here = self.gateway, _is_here(request)
         store = gateway.tree.store.failing
+        if store is not None and not is_here:
+            store = "failing"
         if gateway.is_draining:
             state, reason = "draining", "the gateway is shutting down"
         elif gateway.engines.num_ready and gateway.model is not None:
             state, reason = "ready", None
         else:
-            state, reason = "starting", gateway.engines.why_down
+            engines = gateway.engines
+            state, reason = "starting", engines.why_down if is_here else engines.states
         answer = {"status": state, "reason": reason, "store": store or "ok"}
         await send_json(send, 200 if state == "ready" else 503, answer)
 
     async def metrics(self, request: Request, receive: Receive, send: Send) -> None:
         """The page names tenants where there are any: it is for the operator, on this machine."""
-        client = request.client.host if request.client else ""
-        if self.gateway.tenants.have_keys and not is_loopback(client):
+        if self.gateway.tenants.have_keys and not _is_here(request):
             raise ApiError(403, "/metrics is answered on this machine only", code="forbidden")
         content_type, page = self.gateway.metrics.render()
         await send_bytes(send, 200, page, [(b"content-type", content_type.encode())])
@@ -220,6 +233,13 @@ async def _forward(
 
 def _renamed(item: bytes, name: str) -> bytes:
     return event({**msgspec.json.decode(item), "model": name})
+
+
+def _is_here(request: Request) -> bool:
+    """Whether a client on this machine asks, and not through a proxy on it."""
+    if any(name in request.headers for name in FORWARDED):
+        return False
+    return request.client is not None and is_loopback(request.client.host)
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:

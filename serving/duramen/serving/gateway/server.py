@@ -1,6 +1,7 @@
 """A gateway from its configuration to the end of its last call."""
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from duramen.kernels.device import gpu_monitor
 from duramen.layout.certify import certificate
@@ -37,6 +39,7 @@ from duramen.serving.gateway.settings import Settings
 from duramen.serving.gateway.supervise import ATTACHED, Patience, Supervisor
 from duramen.serving.gateway.tenants import Tenants
 from duramen.serving.gateway.upstream_body import chat_body
+from duramen.serving.gateway.wire import ABORT
 from duramen.serving.kv.attribute import Flights
 from duramen.serving.vllm.engine import VllmEngine, attach, launch
 from duramen.serving.vllm.facts import eos_token_ids
@@ -57,7 +60,7 @@ def serve(config: ServeConfig) -> None:
     """Run until SIGTERM or SIGINT; calls that run then are finished. Raises DuramenError if the
     files of the model or the store cannot be used, EngineError if the engine does not stay up."""
     with log.json_lines(sys.stderr):
-        uvicorn_loop = uvicorn.config.Config(app=_nothing).get_loop_factory()
+        uvicorn_loop = uvicorn.Config(_nothing, log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
             runner.run(_serve(config))
 
@@ -114,6 +117,7 @@ def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
         make_app(gateway),
         host=config.host,
         port=config.port,
+        http=_Protocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -126,18 +130,39 @@ def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
     )
 
 
+class _Protocol(HttpToolsProtocol):
+    """A request can cut its connection, which closing does not do while a client reads nothing."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+
 class _Server(uvicorn.Server):
-    """Says in /health that it drains, and lets no waiting call hold up the end."""
+    """After a signal it refuses calls and says so, also in /health, until those that run have
+    ended; a second one ends it at once. Signals are not raised again: the engine and the store are
+    still to be closed."""
 
     def __init__(self, gateway: Gateway, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._gateway = gateway
+        self._drained_by_s = math.inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._gateway.is_draining:
+            self.should_exit = self.force_exit = True
+            return
         self._gateway.is_draining = True
         self._gateway.admission.close()
+        self._drained_by_s = time.monotonic() + DRAIN_S
         log.event("draining")
-        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        ends = await super().on_tick(counter)
+        if time.monotonic() >= self._drained_by_s:
+            self.config.timeout_graceful_shutdown = 1
+            return True
+        return ends or (self._gateway.is_draining and not self._gateway.admission.num_running)
 
 
 @asynccontextmanager
@@ -169,7 +194,7 @@ async def open_gateway(
     wiring = _Wiring(gateway, config)
     members += [wiring.member(start) for start in engines]
     chores = [
-        asyncio.create_task(_expire(store, settings)),
+        asyncio.create_task(_expire(tree, settings)),
         asyncio.create_task(_count_preemptions(members)),
     ]
     try:
@@ -324,9 +349,11 @@ def _open_store(config: ServeConfig) -> Store:
     return NullStore() if path is None else SqliteStore(path)
 
 
-async def _expire(store: Store, settings: Settings) -> None:
+async def _expire(tree: SessionTree, settings: Settings) -> None:
     while True:
-        while store.expire(time.time() - settings.sessions.ttl_s):
+        before_s = time.time() - settings.sessions.ttl_s
+        tree.forget_older(before_s)
+        while tree.store.expire(before_s):  # a few at a time, calls in between
             await asyncio.sleep(EXPIRE_PAUSE_S)
         await asyncio.sleep(EXPIRE_EVERY_S)
 

@@ -169,14 +169,21 @@ class Supervisor(Generic[E]):
         """Return when the engine is dead."""
         num_silent = 0
         while num_silent < self._patience.max_silent:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience.check_every_s):
-                    await self._doubt.wait()
-            self._doubt.clear()
+            await self._pause(hurried=num_silent == 0)
             if engine.is_alive is False:
                 return
             healthy = await engine.is_healthy(self._patience.check_timeout_s)
             num_silent = 0 if healthy else num_silent + 1
+
+    async def _pause(self, *, hurried: bool) -> None:
+        """Until the next check. A report hurries the first one only: many calls that die at once
+        must not use up the patience with a server in a moment."""
+        if hurried:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._doubt.wait(), self._patience.check_every_s)
+        else:
+            await asyncio.sleep(self._patience.check_every_s)
+        self._doubt.clear()
 
     def _count_failure(self) -> int:
         """Add one now; how many there were within the window."""

@@ -144,8 +144,8 @@ def secret_beside(key_file: Path) -> Path:
 
 
 def salt_secret(path: Path) -> bytes:
-    """What salts are derived from: read, or made, written whole under another name first, so that two gateways that start at
-    once take the same one."""
+    """What salts are derived from: read, or made, and then written whole under another name first,
+    so that two gateways that start at once take the same one."""
     if not os.path.exists(path):
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:

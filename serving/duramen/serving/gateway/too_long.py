@@ -60,13 +60,18 @@ def _texts(body: Body) -> Iterator[str]:
     for message in body["messages"]:
         content = message.get("content")
         for part in content if isinstance(content, list) else [content]:
-            text = part.get("text") if isinstance(part, Mapping) else part
-            if isinstance(text, str):
-                yield text
-        if message.get("tool_calls"):
-            yield msgspec.json.encode(message["tool_calls"]).decode()
-    if body.get("tools"):
-        yield msgspec.json.encode(body["tools"]).decode()
+            if isinstance(part, str):
+                yield part
+            elif isinstance(part, dict) and isinstance(part.get("text"), str) and len(part) <= 2:
+                yield part["text"]
+            else:
+                yield _json(part)
+        yield _json({name: value for name, value in message.items() if name != "content"})
+    yield _json([body.get("tools"), body.get("chat_template_kwargs")])
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _is_over(texts: Sequence[str], limit_tokens: int, tokenizer: Tokenizer) -> bool:

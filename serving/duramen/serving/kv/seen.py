@@ -24,6 +24,10 @@ class SeenBlocks:
     def __len__(self) -> int:
         return len(self._sorted) + len(self._recent)
 
+    @property
+    def num_bytes(self) -> int:
+        return self._sorted.nbytes + 96 * len(self._recent)  # an int and its place in a set
+
     def add(self, hashes: bytes) -> None:
         keys = _keys(hashes)
         self._recent.update(keys[~self._is_sorted(keys)].tolist())

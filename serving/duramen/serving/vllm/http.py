@@ -115,7 +115,7 @@ class EngineHttp:
             message = body.decode(errors="replace")
         line = " ".join(message.split()) or "no reason given"
         if status in (401, 403):
-            line += "; give its key with --api-key or DURAMEN_API_KEY"
+            line += "; give its key in DURAMEN_API_KEY"
         if 400 <= status < 500:
             return RequestError(
                 f"the engine refused the request ({status}): {line}",

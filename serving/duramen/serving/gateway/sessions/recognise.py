@@ -18,6 +18,7 @@ from duramen.serving.gateway.sessions.tree import SessionTree
 Message = Mapping[str, Any]
 
 MAX_COMPARED = 8  # of many branches the newest
+MAX_ALIKE = 64  # of replies at one place the newest
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _in_memory(tree: SessionTree, request: Asked) -> Match:
         ]
         same = [reply for reply in found if request.root in (None, reply.turn.root)]
         if same:
-            return Match(_closest(same, request.prints[i]), i + 1, None, other_root)
+            return Match(_closest(same[-MAX_ALIKE:], request.prints[i]), i + 1, None, other_root)
         if found:
             other_root = other_root or found[-1]
         if (broken := _broken_off(tree, request, i)) is not None:
@@ -104,7 +105,7 @@ def _broken_off(tree: SessionTree, request: Asked, i: int) -> tuple[Reply, str] 
     content = request.messages[i].get("content")
     if not isinstance(content, str) or not content.strip() or i == 0:
         return None
-    for turn in reversed(tree.turns(request.scope, request.keys[i - 1])):
+    for turn in tree.turns(request.scope, request.keys[i - 1])[: -MAX_ALIKE - 1 : -1]:
         if request.root not in (None, turn.root):
             continue
         if request.session not in (None, turn.session_id):

@@ -29,7 +29,7 @@ from duramen.serving.gateway.sessions.schema import (
     transaction,
 )
 
-FOLD_AT_PIECES = 1024
+FOLD_AT_PIECES = 4096
 EXPIRE_AT_ONCE = 8
 RETRY_S = 0.001  # while a checkpoint starts the log anew
 

@@ -147,6 +147,12 @@ class SessionTree:
             for session_id, (used_s, num_turns) in newest
         ]
 
+    def forget_older(self, before_s: float) -> None:
+        """Drop sessions from memory whose last call is older and that do not run."""
+        for (scope, session_id), session in list(self._sessions.items()):
+            if not session.num_running and all(t.created_s < before_s for t in session.turns()):
+                self.forget(scope, session_id)
+
     def forget(self, scope: Scope, session_id: str) -> None:
         """Drop it from memory."""
         session = self._sessions.pop((scope, session_id), None)
