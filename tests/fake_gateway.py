@@ -9,17 +9,17 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from gateway_cases import MODEL, QUICK, TEMPLATE, Quiet
 from tokenizers import Tokenizer
 
+from duramen.layout.errors import RequestError
 from duramen.serving.gateway import log
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.server import EngineStart, running
-from duramen.serving.gateway.settings import Limits, Settings
+from duramen.serving.gateway.settings import Settings
 from duramen.serving.vllm.fake_chat import FakeChatEngine
 from duramen.serving.vllm.launch import Progress
-
-DEADLINE_S = 20.0
 
 
 class WholeEngine(FakeChatEngine):
@@ -31,16 +31,22 @@ class WholeEngine(FakeChatEngine):
             return self._said_raw() | {"usage": usage}
         if path == "/tokenize":
             return {"count": 3, "max_model_len": self.info.max_model_len, "tokens": [1, 2, 3]}
-        return await super().post(path, body)
+        try:
+            return await super().post(path, body)
+        except (AttributeError, TypeError, ValueError) as error:  # vLLM checks what it reads
+            raise RequestError("what is this?", 400) from error
 
     async def batches(
         self, path: str, body: Mapping[str, Any]
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+    ) -> AsyncGenerator[list[bytes], None]:
         if path == "/v1/completions":
-            yield [self._said_raw()]
+            yield [msgspec.json.encode(self._said_raw())]
             return
-        async for batch in super().batches(path, body):
-            yield batch
+        try:
+            async for batch in super().batches(path, body):
+                yield batch
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RequestError("what is this?", 400) from error
 
     def _said_raw(self) -> dict[str, Any]:
         choice = {"index": 0, "text": "wood", "finish_reason": "stop", "logprobs": None}
@@ -54,7 +60,7 @@ async def main(port: str, model_dir: str, keys: str | None = None) -> None:
         return WholeEngine(lambda ids: tokenizer.decode(list(ids)))
 
     config = ServeConfig(
-        settings=Settings(aliases=("oak",), limits=Limits(deadline_s=DEADLINE_S)),
+        settings=Settings(aliases=("oak",)),
         model_dir=Path(model_dir),
         model_name=MODEL,
         operator=Quiet(),

@@ -154,11 +154,15 @@ async def test_models_and_aliases(live_gateway: LiveGateway) -> None:
     async with live_gateway.client() as client:
         assert [model.id async for model in client.models.list()] == [MODEL, ALIAS]
         card = await client.models.retrieve(ALIAS)
-        assert (card.id, card.model_extra["root"], card.model_extra["max_model_len"]) == (
-            ALIAS,
-            MODEL,
-            8192,
-        )
+        assert card.to_dict() | {"created": 0} == {
+            "id": ALIAS,
+            "object": "model",
+            "created": 0,
+            "owned_by": "duramen",
+            "root": MODEL,
+            "parent": None,
+            "max_model_len": 8192,
+        }
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("gpt-4o")
     assert (await chat(live_gateway, **ask(model=ALIAS))).model == ALIAS
@@ -412,11 +416,11 @@ async def test_an_image_is_left_to_the_engine(live_gateway: LiveGateway) -> None
     """SmolLM2 sees none: its refusal arrives as vLLM wrote it, and counts as not token-exact."""
     series = 'duramen_calls_total{exact="false",status="refused"}'
     before = await asyncio.to_thread(metric, live_gateway.root, series)
-    parts = [
+    parts: Any = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": IMAGE}},
     ]
-    error = await refused(live_gateway, **ask() | {"messages": [user(parts)]})  # type: ignore[arg-type]
+    error = await refused(live_gateway, **ask() | {"messages": [user(parts)]})
     assert isinstance(error, openai.BadRequestError)
     assert "not a multimodal model" in error.message
     assert await asyncio.to_thread(metric, live_gateway.root, series) == before + 1
@@ -426,7 +430,7 @@ async def test_an_echo_is_left_to_the_engine(live_gateway: LiveGateway) -> None:
     request = ask(extra_body={"echo": True}, extra_headers=EXPLAIN, max_completion_tokens=3)
     async with live_gateway.client() as client:
         raw = await client.chat.completions.with_raw_response.create(**request)
-    told = raw.parse().duramen  # type: ignore[attr-defined]
+    told = raw.parse().duramen
     assert raw.headers["x-duramen-token-exact"] == "false"
     assert (told["token_exact"], told["not_exact_because"]) == (
         False,
@@ -446,7 +450,8 @@ async def test_a_client_that_leaves(live_gateway: LiveGateway, streams: bool) ->
 
     await wait_for(lambda: is_running(False))
     async with live_gateway.client() as client:
-        call = asyncio.create_task(client.chat.completions.create(stream=streams, **request))
+        create: Any = client.chat.completions.create
+        call = asyncio.create_task(create(stream=streams, **request))
         if streams:
             chunks = await call
             await anext(aiter(chunks))

@@ -370,7 +370,7 @@ def test_a_frame_cannot_be_forged(text, more):
 
 HOSTILE = st.sampled_from(
     [
-        *("", "Now: 2026-12-01T00:53", "turn: 5", "[clock 1: see the end]", "clock 1: 1999"),
+        *("", "Now: 2026-12-01T00:53 ", "turn: 5", "[clock 1: see the end]", "clock 1: 1999"),
         *(
             "\n\n",
             "\ud800",

@@ -11,7 +11,6 @@ import msgspec
 
 STAMP = re.compile(rb'"content":"@(\d+) "')
 CONTENT = re.compile(rb'"delta":\{[^{}]*"content":"((?:[^"\\]|\\.)*)"')
-NUM_RETRIES = 3
 
 
 @dataclass
@@ -44,6 +43,7 @@ class Client(asyncio.Protocol):
     def __init__(self, keep: bool) -> None:
         self._keep = keep
         self._done: asyncio.Future[Answer] | None = None
+        self._answer = Answer(0, 0.0, 0.0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
@@ -54,6 +54,18 @@ class Client(asyncio.Protocol):
 
     def close(self) -> None:
         self._transport.close()
+
+    @property
+    def ages_s(self) -> list[float]:
+        return self._answer.ages_s
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._answer.ages_s)
+
+    @property
+    def num_reads(self) -> int:
+        return self._answer.reads
 
     async def call(self, body: Mapping[str, Any] | bytes) -> Answer:
         """A streamed call, until its last byte. Time counts from before the body is written."""

@@ -27,6 +27,17 @@ def free_port() -> int:
 
 
 @contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """For this process."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
 def upstream(cores: set[int]) -> Iterator[int]:
     """The fake vLLM's port."""
     port = free_port()
@@ -36,9 +47,9 @@ def upstream(cores: set[int]) -> Iterator[int]:
 
 @contextmanager
 def gateway(
-    model_dir: Path, upstream_port: int, cores: set[int], store: Path | None = None
+    model_dir: Path, upstream_port: int, cores: set[int] | None, store: Path | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Port and process id of a gateway in front of it; `store` None: none."""
+    """Port and process id of a gateway in front of it. `cores` None: all; `store` None: none."""
     port = free_port()
     command = ["gateway.py", str(port), str(model_dir), f"http://127.0.0.1:{upstream_port}"]
     with _process([*command, *([str(store)] if store else [])], cores, port) as pid:
@@ -46,13 +57,13 @@ def gateway(
 
 
 @contextmanager
-def _process(command: list[str], cores: set[int], port: int) -> Iterator[int]:
+def _process(command: list[str], cores: set[int] | None, port: int) -> Iterator[int]:
     with tempfile.TemporaryFile() as log:
         started = subprocess.Popen(
             [sys.executable, str(HERE / command[0]), *command[1:]], stderr=log
         )
         try:
-            os.sched_setaffinity(started.pid, cores)
+            os.sched_setaffinity(started.pid, cores or range(os.cpu_count() or 1))
             _wait(started, port, log)
             yield started.pid
         finally:
@@ -65,13 +76,13 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: IO[bytes]) -> None
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
             log.seek(0)
-            raise RuntimeError(f"{process.args} ended: {log.read().decode()[-2000:]}")
+            raise RuntimeError(f"{process.args!r} ended: {log.read().decode()[-2000:]}")
         try:
             urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
             return
         except (URLError, OSError):
             time.sleep(0.05)
-    raise RuntimeError(f"{process.args} does not answer")
+    raise RuntimeError(f"{process.args!r} does not answer")
 
 
 def cpu_s(pid: int) -> float:

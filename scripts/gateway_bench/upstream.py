@@ -4,23 +4,24 @@
 
 A chat call streams `max_tokens` events of one token. `pace_ms` in its body is the time between two
 of them (0: as fast as the reader takes them); with `in_step` all streams step together, as a batch
-in vLLM does. The content of each token is "@" and the CLOCK_MONOTONIC at which it was written, in
-ns: a reader on the same machine knows how old it is.
+in vLLM does, with `at_random` they begin at random within that time. The content of each token is
+"@" and the CLOCK_MONOTONIC at which it was written, in ns: a reader on the same machine knows how
+old it is.
 """
 
 import asyncio
+import random
 import sys
 import time
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import uvloop
 
-BLOCK_SIZE = 32
 PAGES = {
     b"/version": b'{"version":"0.32.0"}',
     b"/v1/models": b'{"data":[{"id":"fake","max_model_len":131072}]}',
-    b"/metrics": b'vllm:cache_config_info{block_size="%d",num_gpu_blocks="100000"} 1.0\n' % BLOCK_SIZE,
+    b"/metrics": b'vllm:cache_config_info{block_size="32",num_gpu_blocks="100000"} 1.0',
     b"/health": b"",
 }
 HEAD = b'{"id":"chatcmpl-1f0c2d3e4a5b6c7d","object":"chat.completion.chunk","created":1790000000,'
@@ -32,7 +33,10 @@ TOKEN = HEAD + (
     b'"model":"fake","choices":[{"index":0,"delta":{"content":"@%d "},"logprobs":null,'
     b'"finish_reason":%b,"token_ids":[%d]}]}'
 )
-USAGE = b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":0}}'
+USAGE = (
+    b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,'
+    b'"prompt_tokens_details":{"cached_tokens":0}}'
+)
 ANSWER = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":1790000000,"model":"fake","choices":'
     b'[{"index":0,"message":{"role":"assistant","content":"@0 "},"logprobs":null,'
@@ -50,6 +54,7 @@ class Call(msgspec.Struct):
     stream: bool = False
     pace_ms: float = 0.0
     in_step: bool = False
+    at_random: bool = False
 
 
 CALL = msgspec.json.Decoder(Call)
@@ -121,6 +126,8 @@ class Upstream(asyncio.Protocol):
         pace_s = call.pace_ms / 1000
         if call.in_step and pace_s:
             now_s = (now_s // pace_s + 1) * pace_s
+        elif call.at_random:
+            now_s += random.random() * pace_s
         self._loop.call_at(now_s, self._step, now_s)
 
     def _reply(self, status: bytes, body: bytes) -> None:
@@ -158,7 +165,9 @@ def chunk(data: bytes) -> bytes:
 
 
 async def main(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(
+        Upstream, "127.0.0.1", port, backlog=1024
+    )
     await server.serve_forever()
 
 

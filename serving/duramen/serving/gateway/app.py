@@ -1,5 +1,6 @@
 """The routes. Every error leaves in OpenAI's shape, and none with a traceback."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -17,40 +18,60 @@ from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.gateway import Gateway
 from duramen.serving.gateway.openapi import openapi
 from duramen.serving.gateway.others import Endpoints
-from duramen.serving.gateway.wire import AT_END, REQUEST_ID, Answering, Disconnected, send_json
+from duramen.serving.gateway.wire import (
+    AT_END,
+    REQUEST_ID,
+    Answering,
+    Disconnected,
+    cut_off,
+    send_json,
+)
 
 CHAT = "/v1/chat/completions"
 
-Serve = Callable[[Request, Receive, Send], Awaitable[None]]
+Serve = Callable[[Request, Receive, Answering], Awaitable[None]]
 
 
 class Endpoint:
     """One route as ASGI: gives the request an id, and errors their form."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, slow_reader_s: float) -> None:
         self._serve = serve
+        self._slow_reader_s = slow_reader_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = scope[REQUEST_ID] = f"req-{secrets.token_hex(8)}"
         answering = Answering(send, request_id)
         try:
             with ExitStack() as scope[AT_END]:
-                await self._serve(Request(scope, receive), receive, answering)
+                refusal = await self._refusal(Request(scope, receive), receive, answering)
+            if refusal is not None:
+                async with asyncio.timeout(self._slow_reader_s):
+                    await answering.fail(refusal)
+        except (Disconnected, TimeoutError):
+            await cut_off(scope, receive)
+
+    async def _refusal(
+        self, request: Request, receive: Receive, answering: Answering
+    ) -> ApiError | None:
+        """Serve it; None if that went well. Raises Disconnected."""
+        try:
+            await self._serve(request, receive, answering)
         except Disconnected:
-            pass
+            raise
         except ApiError as error:
-            await answering.fail(error)
+            return error
         except Exception as error:
+            request_id = request.scope[REQUEST_ID]
             log.event("failed", logging.ERROR, request_id=request_id, error=error)
-            await answering.fail(
-                ApiError(500, "the gateway failed: see its log", type="server_error")
-            )
+            return ApiError(500, "the gateway failed: see its log", type="server_error")
+        return None
 
 
 def make_app(gateway: Gateway) -> ASGIApp:
     """Starlette, with a short cut to the chat endpoint: each of its layers is gone through again
     for every token."""
-    chat = Endpoint(ChatService(gateway))
+    chat = Endpoint(ChatService(gateway), gateway.settings.limits.slow_reader_s)
     routed = _routed(gateway, chat)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,9 +91,10 @@ def _routed(gateway: Gateway, chat: Endpoint) -> Starlette:
         await send_json(send, 200, description)
 
     def route(path: str, serve: Serve, *methods: str) -> Route:
-        return Route(path, Endpoint(serve), methods=list(methods))
+        endpoint = Endpoint(serve, gateway.settings.limits.slow_reader_s)
+        return Route(path, endpoint, methods=list(methods))
 
-    return Starlette(
+    routed = Starlette(
         routes=[
             Route(CHAT, chat, methods=["POST"]),
             route("/v1/completions", others.completions, "POST"),
@@ -87,6 +109,8 @@ def _routed(gateway: Gateway, chat: Endpoint) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error},  # type: ignore[dict-item]
     )
+    routed.router.redirect_slashes = False
+    return routed
 
 
 async def _http_error(request: Request, error: Exception) -> "_Refusal":

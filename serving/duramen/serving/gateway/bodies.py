@@ -18,6 +18,7 @@ from duramen.serving.gateway.settings import Limits
 from duramen.serving.gateway.shapes import decode_body
 from duramen.serving.gateway.wire import AT_END, Disconnected
 
+MAX_VALUES = 2**19  # in a body, commas and braces in texts included: numbers of a million tokens
 VALUE_BYTES = 96  # what one value takes in memory beside its text, at most, on average
 NUM_LARGEST = 32  # a tenant's bodies may weigh as much as so many plain texts of the largest size
 RETRY_S = 1.0
@@ -60,27 +61,29 @@ class Bodies:
             ) from None
         except ClientDisconnect:
             raise Disconnected from None
-        self._take(weight, VALUE_BYTES * sum(map(data.count, (b",", b"{", b"["))))
+        num_values = sum(map(data.count, (b",", b"{", b"[")))
+        if num_values > MAX_VALUES:
+            raise _too_large(f"holds more than {MAX_VALUES} values: send less")
+        self._take(weight, VALUE_BYTES * num_values)
         return decode_body(data)
 
     async def _data(self, request: Request, weight: Weight) -> bytes:
         limit = self._limits.max_body_bytes
+        larger = f"is larger than {limit} bytes: send less, or raise limits.max_body_bytes"
         announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced[:20]) > limit:
-            raise _too_large(f"is larger than {limit} bytes")
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            raise _too_large(larger)
         data = bytearray()
         async for part in request.stream():
             self._take(weight, len(part))
             data += part
             if len(data) > limit:
-                raise _too_large(f"is larger than {limit} bytes")
+                raise _too_large(larger)
         return bytes(data)
 
     def _take(self, weight: Weight, num_bytes: int) -> None:
         weight.num_bytes += num_bytes
         self._by_tenant[weight.tenant] += num_bytes
-        if weight.num_bytes > self._most_bytes:
-            raise _too_large("has too many values")
         if self._by_tenant[weight.tenant] > self._most_bytes:
             raise ApiError(
                 429,
@@ -98,6 +101,4 @@ class Bodies:
 
 
 def _too_large(what: str) -> ApiError:
-    return ApiError(
-        413, f"the body {what}: send less, or raise limits.max_body_bytes", code="body_too_large"
-    )
+    return ApiError(413, f"the body {what}", code="body_too_large")

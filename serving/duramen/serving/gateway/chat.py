@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, nullcontext
@@ -20,7 +21,7 @@ from duramen.serving.gateway.accounts import Histories, block_list
 from duramen.serving.gateway.call import ChatCall, explanation
 from duramen.serving.gateway.call_facts import BreakCause, CallFacts, Status
 from duramen.serving.gateway.engines import Member
-from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.errors import DEADLINE, ApiError, within
 from duramen.serving.gateway.exactness import template_arguments, why_not_exact
 from duramen.serving.gateway.gateway import Gateway, ServedModel
 from duramen.serving.gateway.policies.shape import Shaped, shape
@@ -39,6 +40,7 @@ from duramen.serving.gateway.upstream_body import chat_body
 from duramen.serving.gateway.wire import (
     DONE,
     REQUEST_ID,
+    Answering,
     Disconnected,
     EventStream,
     send_json,
@@ -47,7 +49,7 @@ from duramen.serving.gateway.wire import (
 from duramen.serving.kv.attribute import Flight
 from duramen.serving.vllm.protocol import ChatEngine
 
-MAX_SESSION_ID = 256
+SESSION_ID = re.compile("[!-~]{1,256}")
 PATH = "/v1/chat/completions"
 
 
@@ -90,7 +92,7 @@ class Served:
             return {"x-duramen-token-exact": "false"}
         return {
             "x-duramen-token-exact": "true",
-            "x-duramen-session": self.opened.turn.session_id.encode("unicode_escape").decode(),
+            "x-duramen-session": self.opened.turn.session_id,
         }
 
 
@@ -98,7 +100,7 @@ class ChatService:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
+    async def __call__(self, request: Request, receive: Receive, send: Answering) -> None:
         """Answer one request. Raises ApiError, Disconnected."""
         gateway = self._gateway
         tenant = gateway.tenants.find(request.headers.get("authorization"))
@@ -111,32 +113,20 @@ class ChatService:
         served.salt = request_salt(tenant, body.get("cache_salt"))
         self._check_seed(body)
         try:
-            async with while_connected(receive), asyncio.timeout(self._deadline_s):
+            deadline_s = gateway.settings.limits.deadline_s
+            async with while_connected(receive, send), within(deadline_s):
                 await self._serve(served, session_of(request), send)
-        except TimeoutError:
-            served.status = "deadline"
-            raise ApiError(
-                504,
-                f"the call took longer than {self._deadline_s:.0f} s",
-                type="server_error",
-                code="deadline_exceeded",
-            ) from None
         except Disconnected:
             served.status = "client_gone"
             raise
         except ApiError as error:
-            served.status = "engine_error" if error.status >= 500 else "refused"
-            served.error = error
+            served.status, served.error = _status_of(error), error
             raise
         except Exception as error:  # a bug of ours: counted as what it is for the client
             served.status, served.error = "engine_error", error
             raise
         finally:
             self._account(served)
-
-    @property
-    def _deadline_s(self) -> float:
-        return self._gateway.settings.limits.deadline_s
 
     async def _serve(self, served: Served, session: str | None, send: Send) -> None:
         gateway = self._gateway
@@ -393,6 +383,12 @@ class ChatService:
         log.call_ended(facts, request_id=served.request_id, session_id=session, error=served.error)
 
 
+def _status_of(error: ApiError) -> Status:
+    if error.code == DEADLINE:
+        return "deadline"
+    return "engine_error" if error.status >= 500 else "refused"
+
+
 def engine_refusal(error: EngineError, member: Member) -> ApiError:
     """In OpenAI's shape: the engine's own refusal, or that it failed, which is looked into."""
     if not isinstance(error, RequestError):
@@ -427,10 +423,10 @@ def _public(error: EngineError) -> str:
 
 def session_of(request: Request) -> str | None:
     session = request.headers.get("x-duramen-session")
-    if session is not None and not 0 < len(session) <= MAX_SESSION_ID:
+    if session is not None and not SESSION_ID.fullmatch(session):
         raise ApiError(
             400,
-            f"x-duramen-session must have 1 to {MAX_SESSION_ID} characters",
+            "x-duramen-session must be 1 to 256 printable ASCII characters without blanks",
             param="x-duramen-session",
         )
     return session

@@ -1,6 +1,12 @@
 """Refusals in OpenAI's shape: {"error": {"message", "type", "param", "code"}}."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from duramen.layout.errors import DuramenError
+
+DEADLINE = "deadline_exceeded"
 
 
 class ApiError(DuramenError):
@@ -33,3 +39,18 @@ class ApiError(DuramenError):
                 "code": self.code,
             }
         }
+
+
+@asynccontextmanager
+async def within(deadline_s: float) -> AsyncIterator[None]:
+    """Ends a block that takes longer with ApiError 504."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except TimeoutError:
+        raise ApiError(
+            504,
+            f"the call took longer than {deadline_s:.0f} s",
+            type="server_error",
+            code=DEADLINE,
+        ) from None

@@ -9,12 +9,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from duramen.serving.gateway.wire import ABORT
+
 MAX_HEAD_BYTES = 64 * 2**10  # request line and headers, but for what comes in one read with its end
 HEAD_S = 30.0  # from a connection, or the head's first byte, to the head's last
 LINGER_S = 30.0  # for the rest of a body that nobody reads any more
 
 
 class BoundedHttp(HttpToolsProtocol):
+    """A request can also cut its connection (ABORT in its scope), which closing does not do while
+    a client reads nothing."""
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._in_head = False
@@ -39,6 +44,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
         self._in_head = self._in_body = True
         self._end_after(HEAD_S)
 

@@ -17,8 +17,9 @@ ERRORS = {
     "400": "The request is not valid; `error.param` names the field.",
     "401": "The API key is missing or unknown.",
     "404": "There is no such model or session.",
+    "408": "The body did not come in time.",
     "413": "The body is larger than the gateway takes.",
-    "429": "Too many calls run or wait.",
+    "429": "Too many calls run or wait, or their bodies are too large.",
     "4XX": "The engine refused the call.",
     "500": "A bug of the gateway.",
     "503": "No engine is up, one broke off, or the gateway is ending.",
@@ -111,7 +112,6 @@ def _completion(name: str, request: str, answer: str, parameters: list[Json]) ->
     done = _json_answer("The completion, or with `stream: true` its pieces.", answer)
     done["content"]["text/event-stream"] = {
         "schema": {
-            **STRING,
             "description": "Server-sent events: one JSON object after each `data: `, and at the "
             "end `data: [DONE]`. An error that comes later is an object `error`.",
         }
@@ -179,12 +179,13 @@ def _request_schemas() -> Json:
         ref_template="#/components/schemas/{name}",
     )
     token_ids = {"type": "array", "items": COUNT, "minItems": 1}
+    prompts = {"type": "array", "minItems": 1, "maxItems": shapes.MAX_PROMPTS}
     schemas["CompletionRequest"]["properties"]["prompt"] = {  # a list holds one kind of thing
         "anyOf": [
             {**STRING, "minLength": 1},
-            {"type": "array", "items": STRING, "minItems": 1},
+            {"items": STRING, **prompts},
             token_ids,
-            {"type": "array", "items": {"type": "array", "items": COUNT}, "minItems": 1},
+            {"items": {"type": "array", "items": COUNT}, **prompts},
         ]
     }
     # with "messages" a body counts as a chat, whatever else it has

@@ -13,7 +13,7 @@ from starlette.types import Receive, Send
 from duramen.layout.errors import DuramenError, EngineError, LayoutError
 from duramen.layout.zones import Zone
 from duramen.serving.gateway.chat import engine_refusal, session_of
-from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.errors import ApiError, within
 from duramen.serving.gateway.exactness import template_arguments, why_not_exact
 from duramen.serving.gateway.gateway import Gateway, ServedModel
 from duramen.serving.gateway.residency import resident_tokens
@@ -27,6 +27,7 @@ from duramen.serving.gateway.too_long import check_length
 from duramen.serving.gateway.upstream_body import engine_fields, passed_on
 from duramen.serving.gateway.wire import (
     DONE,
+    Answering,
     EventStream,
     event,
     send_bytes,
@@ -43,7 +44,7 @@ FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 class Endpoints:
     gateway: Gateway
 
-    async def completions(self, request: Request, receive: Receive, send: Send) -> None:
+    async def completions(self, request: Request, receive: Receive, send: Answering) -> None:
         """Raw prompts are the client's own layout: they pass through, under the tenant's salt."""
         gateway = self.gateway
         tenant = gateway.tenants.find(request.headers.get("authorization"))
@@ -51,7 +52,11 @@ class Endpoints:
         check_completion(body)
         model, name = gateway.served(body)
         salt = request_salt(tenant, body.get("cache_salt"))
-        async with while_connected(receive), gateway.admission.admit(tenant.name, None) as slot:
+        async with (
+            while_connected(receive, send),
+            within(gateway.settings.limits.deadline_s),
+            gateway.admission.admit(tenant.name, None) as slot,
+        ):
             member, engine = gateway.engines.for_session(tenant.name)
             priority = slot.priority if member.takes_priority else None
             sent = passed_on(body) | {"model": model.upstream_name}
@@ -87,9 +92,10 @@ class Endpoints:
         tenant = gateway.tenants.find(request.headers.get("authorization"))
         body = await gateway.bodies.read(request, tenant.name)
         check_tokenize(body)
+        session = session_of(request)
         model, _ = gateway.served(body)
         if "messages" in body and why_not_exact(body) is None:
-            await send_json(send, 200, await self._tokens(tenant, model, body, request))
+            await send_json(send, 200, await self._tokens(tenant, model, body, session))
             return
         member, engine = gateway.engines.for_session(tenant.name)
         try:
@@ -100,7 +106,7 @@ class Endpoints:
             raise engine_refusal(error, member) from error
 
     async def _tokens(
-        self, tenant: Tenant, model: ServedModel, body: Mapping[str, Any], request: Request
+        self, tenant: Tenant, model: ServedModel, body: Mapping[str, Any], session: str | None
     ) -> dict[str, Any]:
         conversations = self.gateway.conversations
         assert conversations is not None
@@ -112,7 +118,7 @@ class Endpoints:
             messages=body["messages"],
             tools=body.get("tools") or [],
             arguments=template_arguments(body, self.gateway.settings.chat_template_arguments),
-            session=session_of(request),
+            session=session,
         )
         try:
             opened = conversations.open(question, datetime.datetime.now())

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from duramen.kernels.device import gpu_monitor
 from duramen.layout.certify import certificate
@@ -39,7 +38,6 @@ from duramen.serving.gateway.settings import Settings
 from duramen.serving.gateway.supervise import ATTACHED, Patience, Supervisor
 from duramen.serving.gateway.tenants import Tenants
 from duramen.serving.gateway.upstream_body import chat_body
-from duramen.serving.gateway.wire import ABORT
 from duramen.serving.kv.attribute import Flights
 from duramen.serving.vllm.engine import VllmEngine, attach, launch
 from duramen.serving.vllm.facts import eos_token_ids
@@ -117,7 +115,6 @@ def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
         make_app(gateway),
         host=config.host,
         port=config.port,
-        http=_Protocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -128,14 +125,6 @@ def _uvicorn_config(config: ServeConfig, gateway: Gateway) -> uvicorn.Config:
         ssl_certfile=config.tls.cert_file if config.tls else None,
         ssl_keyfile=config.tls.key_file if config.tls else None,
     )
-
-
-class _Protocol(HttpToolsProtocol):
-    """A request can cut its connection, which closing does not do while a client reads nothing."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
 
 class _Server(uvicorn.Server):

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from duramen.serving.gateway.errors import ApiError
 
+MAX_PROMPTS = 2048  # in one completion: the engine runs each as a call of its own
 MAX_DEPTH = 128  # objects and arrays inside one another; code that walks a body recurses
 CONTAINERS = (dict, list)
 
@@ -153,6 +154,8 @@ def check_completion(body: Mapping[str, object]) -> None:
         raise _invalid("prompt", "must not be empty")
     if isinstance(prompt, list) and len({type(item) for item in prompt}) > 1:
         raise _invalid("prompt", "must be all texts, all token ids or all lists of token ids")
+    if isinstance(prompt, list) and len(prompt) > MAX_PROMPTS and not isinstance(prompt[0], int):
+        raise _invalid("prompt", f"must be at most {MAX_PROMPTS} prompts")
 
 
 def check_tokenize(body: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 import msgspec
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from duramen.serving.gateway.errors import ApiError
 
@@ -18,6 +18,7 @@ Headers = list[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 REQUEST_ID = "duramen.request_id"  # in the ASGI scope
+ABORT = "duramen.abort"  # there too: cuts the connection
 AT_END = "duramen.at_end"  # there too: an ExitStack, closed when the request is over
 
 DONE = b"data: [DONE]\n\n"
@@ -121,19 +122,28 @@ class EventStream:
             self._writing_since_s = None
 
 
+async def cut_off(scope: Scope, receive: Receive) -> None:
+    """The connection ends now; closing it would wait for a client that reads nothing."""
+    if ABORT in scope:
+        scope[ABORT]()
+        await until_disconnect(receive)
+
+
 async def until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class while_connected:
-    """`async with while_connected(receive):` ends in Disconnected when the client goes.
+    """`async with while_connected(receive, answering):` ends in Disconnected when the client goes
+    before it has the whole answer.
 
     Only for requests whose body was read whole.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, answering: "Answering") -> None:
         self._receive = receive
+        self._answering = answering
         self._gone = False
 
     async def __aenter__(self) -> None:
@@ -142,8 +152,9 @@ class while_connected:
 
         async def watch() -> None:
             await until_disconnect(self._receive)
-            self._gone = True
-            block.cancel()
+            if not self._answering.ended:  # the end of an answer reads as a disconnect, too
+                self._gone = True
+                block.cancel()
 
         self._watcher = asyncio.create_task(watch())
 

@@ -107,6 +107,7 @@ class Conversations:
 
     def open(self, request: Request, now: datetime.datetime) -> Opened:
         """Recognise the request and lay its prompt out. Raises LayoutError."""
+        self.model.tokenizer.cache.owner = request.scope
         root = root_digest(request.tools, request.arguments, request.salt)
         question = asked(request.scope, root, request.messages, request.session)
         match = recognise(self.tree, question)
@@ -168,6 +169,10 @@ class Conversations:
 
     def record(self, opened: Opened, tenant: str) -> Session:
         """A call that is held goes out: its turn is part of the session."""
+        parent = opened.turn.parent
+        if parent is not None and parent not in parent.turn.replies:  # see _as_seen
+            self.tree.add_reply(parent)
+            self.tree.finish(parent)
         self.tree.add_turn(opened.turn, tenant)
         return self._held[opened.turn.turn_id]
 
@@ -201,6 +206,7 @@ class Conversations:
         """The reply is whole: from now on requests are recognised behind it. `stop`: the stop
         string or token that ended it and that the client does not see."""
         turn = reply.turn
+        self.model.tokenizer.cache.owner = turn.scope
         ids = list(reply.token_ids)
         if isinstance(stop, str):
             ids = reply_ids(self.model.tokenizer, ids, stop)
@@ -220,27 +226,30 @@ class Conversations:
     def _as_seen(
         self, broken: Reply, match: Match, request: Request, keys: Sequence[bytes]
     ) -> Reply:
-        """The part of a reply that broke off which the client has, as a reply of its own."""
+        """The part of a reply that the client has, as a reply of its own; part of the session from
+        `record` on."""
         assert match.seen is not None
-        reply = self.begin_reply(broken.turn, broken.index)
-        reply.token_ids = array("I", self._seen_ids(broken, match.seen))
+        reply = Reply(_new_id(), broken.turn, broken.index)
+        reply.token_ids = array("I", self._seen_ids(broken, match.said, match.seen))
         reply.key = keys[match.num_messages - 1]
         reply.message = msgspec.json.encode(request.messages[match.num_messages - 1])
         reply.finish = "broken_off"
         self._hash_reply(reply)
-        self.tree.finish(reply)
         return reply
 
-    def _seen_ids(self, broken: Reply, seen: str) -> list[int]:
-        end = broken.text.index(seen) + len(seen)
+    def _seen_ids(self, reply: Reply, said: str, end: int) -> list[int]:
+        """The ids of the first `end` characters of what the reply `said`."""
+        ids, tokenizer = list(reply.token_ids), self.model.tokenizer
+        if reply.message:  # its pieces are forgotten
+            spelled = tokenizer.decode(ids)
+            return partial_ids(tokenizer, ids, spelled[: spelled.find(said)] + said[:end])
         num_ids = num_characters = 0
-        for ids_so_far, characters_so_far in broken.pieces:
+        for ids_so_far, characters_so_far in reply.pieces:
             if characters_so_far > end or num_characters == end:
                 break
             num_ids, num_characters = ids_so_far, characters_so_far
-        ids = list(broken.token_ids[:num_ids])
-        spelled = self.model.tokenizer.decode(ids).rstrip("\ufffd")
-        return partial_ids(self.model.tokenizer, ids, spelled + broken.text[num_characters:end])
+        shown = tokenizer.decode(ids[:num_ids]).rstrip("\ufffd")
+        return partial_ids(tokenizer, ids[:num_ids], shown + said[num_characters:end])
 
     def _start(
         self, request: Request, messages: Sequence[Mapping[str, Any]], now: datetime.datetime

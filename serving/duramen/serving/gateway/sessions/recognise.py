@@ -45,14 +45,16 @@ def asked(
 @dataclass(frozen=True)
 class Match:
     """`reply`: what the request goes on behind, None if nothing was found; the first `num_messages`
-    messages are its past. `seen`: of a reply that broke off, the content that the client has.
+    messages are its past. `seen`: how many characters of the reply's text, `said`, the client has
+    where that is not all of it.
 
     `other_root`: a reply that would have matched, had tools and arguments been the same.
     """
 
     reply: Reply | None
     num_messages: int = 0
-    seen: str | None = None
+    seen: int | None = None
+    said: str = ""
     other_root: Reply | None = None
 
 
@@ -80,11 +82,13 @@ def _in_memory(tree: SessionTree, request: Asked) -> Match:
         ]
         same = [reply for reply in found if request.root in (None, reply.turn.root)]
         if same:
-            return Match(_closest(same[-MAX_ALIKE:], request.prints[i]), i + 1, None, other_root)
+            reply = _closest(same[-MAX_ALIKE:], request.prints[i])
+            return Match(reply, i + 1, other_root=other_root)
         if found:
             other_root = other_root or found[-1]
-        if (broken := _broken_off(tree, request, i)) is not None:
-            return Match(broken[0], i + 1, broken[1], other_root)
+        if (partial := _seen_in_part(tree, request, i)) is not None:
+            reply, said, seen = partial
+            return Match(reply, i + 1, seen, said, other_root)
     return Match(None, other_root=other_root)
 
 
@@ -100,20 +104,45 @@ def _closest(replies: Sequence[Reply], wanted: MessagePrint) -> Reply:
     return (exact or replies)[-1]
 
 
-def _broken_off(tree: SessionTree, request: Asked, i: int) -> tuple[Reply, str] | None:
-    """A reply that was cut off on its way and of which message i is what the client saw."""
-    content = request.messages[i].get("content")
-    if not isinstance(content, str) or not content.strip() or i == 0:
+def _seen_in_part(tree: SessionTree, request: Asked, i: int) -> tuple[Reply, str, int] | None:
+    """A reply of whose text message i is the beginning, that text, and the length of the beginning:
+    one that was cut off on its way, or that a client stopped reading and nothing went on with."""
+    content = _text(request.messages[i])
+    if not content.strip() or i == 0 or request.messages[i].get("tool_calls"):
         return None
     for turn in tree.turns(request.scope, request.keys[i - 1])[: -MAX_ALIKE - 1 : -1]:
         if request.root not in (None, turn.root):
             continue
         if request.session not in (None, turn.session_id):
             continue
-        for reply in reversed(turn.replies):
-            if not reply.message and reply.text.strip().startswith(content.strip()):
-                return reply, content.strip()
+        for reply in turn.replies[: -MAX_ALIKE - 1 : -1]:
+            said = reply.text
+            if reply.message and not reply.turns:
+                said = _text(msgspec.json.decode(reply.message))
+            if (seen := _num_seen(said, content)) is not None:
+                return reply, said, seen
     return None
+
+
+def _num_seen(said: str, content: str) -> int | None:
+    """How long a beginning of `said` is `content`, whose outer blanks a client may have lost."""
+    if said.startswith(content):
+        return len(content)
+    start = len(said) - len(said.lstrip())
+    inner = content.strip()
+    if not said.startswith(inner, start):
+        return None
+    return len(said) - len(said[start + len(inner) :].lstrip())
+
+
+def _text(message: Message) -> str:
+    """Its content, if that is text."""
+    content = message.get("content")
+    if isinstance(content, list) and all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+    ):
+        return "".join(part["text"] for part in content)
+    return content if isinstance(content, str) else ""
 
 
 def _assistant_places(request: Asked) -> list[int]:
