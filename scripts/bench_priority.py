@@ -5,6 +5,7 @@ in between. One vLLM (CPU build, SmolLM2-135M, the cpu profile's flags), two gat
 it, and itself; a second vLLM with its own default flags. The arms take turns in slices.
 """
 
+import argparse
 import asyncio
 import random
 import statistics
@@ -151,10 +152,12 @@ async def _call(
 
 
 def main() -> None:
-    slice_s = float(sys.argv[1]) if len(sys.argv) > 1 else SLICE_S
-    num_rounds = int(sys.argv[2]) if len(sys.argv) > 2 else NUM_ROUNDS
-    arms = asyncio.run(run(slice_s, num_rounds))
-    print(f"{num_rounds} slices of {slice_s:.0f} s for each arm")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slice-s", type=float, default=SLICE_S)
+    parser.add_argument("--num-rounds", type=int, default=NUM_ROUNDS)
+    options = parser.parse_args()
+    arms = asyncio.run(run(options.slice_s, options.num_rounds))
+    print(f"{options.num_rounds} slices of {options.slice_s:.0f} s for each arm")
     print("| arm | short calls | TTFT p50 | p99 | max | cold calls | cold TTFT p50 |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for arm in arms:

@@ -37,7 +37,7 @@ async def _on_one_engine(pool_tokens: int | None) -> None:
         fetch("smollm2", lambda line: None),
         max_model_len=8192,
         num_kv_blocks=num_blocks,
-        extra_args=("--scheduling-policy", "priority"),
+        scheduling_policy="priority",
     )
     process = VllmProcess(config)
     try:

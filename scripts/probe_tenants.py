@@ -2,12 +2,13 @@
 
     scripts/probe_tenants.py UPSTREAM [--pairs 200]
 
-UPSTREAM is a vLLM that serves smollm2; a gateway with three keys is started in front of it. Alice
+UPSTREAM is a vLLM that serves smollm2; a gateway with two keys is started in front of it. Alice
 holds conversations that nobody else knows. In each pair Bob asks, in random order, about one of
 them and about one of the same length that nobody holds, and notes how long the answer took to
 begin. The pairs' differences are compared by a permutation test: Wilcoxon's signed ranks under
-20,000 random flips of sign, two-sided. `control` is the same probe by Alice herself: it must show,
-or the probes are blind. Exits with 1 if a foreign prefix was cached or a probe is above noise.
+20,000 random flips of sign, two-sided. `null` compares two that nobody holds. `control` is the
+first probe by Alice herself: it must show, or the probes are blind. Exits with 1 if a foreign
+prefix was cached or a probe is above noise.
 """
 
 import argparse
@@ -108,19 +109,21 @@ class Probes:
         unknown = [self._question(), known[1], known[2]]
         nobodys = f"s-{self._random.getrandbits(64):016x}"
         self._pair("history", lambda: self._chat(known), lambda: self._chat(unknown))
-        short = [[_user(self._text(8))] for _ in range(2)]
-        self._pair(
-            "session named",
-            lambda: self._chat(short[0], session),
-            lambda: self._chat(short[1], nobodys),
-        )
         for method in ("GET", "DELETE"):
             self._pair(
                 f"session {method}",
                 partial(self._look, method, session),
                 partial(self._look, method, nobodys),
             )
+        short = [[_user(self._text(8))] for _ in range(2)]
+        self._pair(
+            "session named",
+            lambda: self._chat(short[0], session),
+            lambda: self._chat(short[1], nobodys),
+        )
         fresh = [self._question(), known[1], known[2]]
+        others = [[self._question(), *known[1:]] for _ in range(2)]
+        self._pair("null", lambda: self._chat(others[0]), lambda: self._chat(others[1]))
         self._pair(
             "control", lambda: self._alice.chat(known)[0], lambda: self._alice.chat(fresh)[0]
         )
@@ -141,7 +144,9 @@ class Probes:
         return elapsed_s
 
     def _look(self, method: str, session: str) -> float:
-        return self._bob.ask(method, SESSIONS + session)[0]
+        elapsed_s, data = self._bob.ask(method, SESSIONS + session)
+        assert b"session_not_found" in data, data
+        return elapsed_s
 
     def _conversation(self) -> tuple[Fields, str, str]:
         question = self._question()

@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 
 from duramen.layout.errors import RequestError
 from duramen.serving.gateway import log
+from duramen.serving.gateway.bring_up import EngineStart
 from duramen.serving.gateway.serve_config import ServeConfig
-from duramen.serving.gateway.server import EngineStart, running
+from duramen.serving.gateway.server import running
 from duramen.serving.gateway.settings import Settings
 from duramen.serving.vllm.fake_chat import FakeChatEngine
 from duramen.serving.vllm.launch import Progress

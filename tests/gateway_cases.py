@@ -12,8 +12,9 @@ from typing import Any
 import openai
 from tokenizers import Tokenizer
 
+from duramen.serving.gateway.bring_up import EngineStart
 from duramen.serving.gateway.serve_config import ServeConfig
-from duramen.serving.gateway.server import EngineStart, Run, running
+from duramen.serving.gateway.server import Run, running
 from duramen.serving.gateway.settings import Settings
 from duramen.serving.gateway.supervise import Patience
 from duramen.serving.vllm.fake import EOS

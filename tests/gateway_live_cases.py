@@ -19,8 +19,9 @@ from uuid import uuid4
 import openai
 from gateway_cases import Message, Quiet, free_port, until
 
+from duramen.serving.gateway.bring_up import engines_of
 from duramen.serving.gateway.serve_config import ServeConfig
-from duramen.serving.gateway.server import Run, engines_of, running
+from duramen.serving.gateway.server import Run, running
 from duramen.serving.gateway.settings import Limits, Settings
 from duramen.serving.vllm.engine import VllmEngine
 from duramen.serving.vllm.launch import VllmProcess

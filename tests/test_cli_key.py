@@ -50,7 +50,7 @@ def test_a_file_is_made_for_its_owner_alone(key: Run, tmp_path: Path) -> None:
     assert found
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == f"{key_line('alice', found[1])}\n"
-    assert Tenants.load(path).find(f"Bearer {found[1]}").name == "alice"
+    assert Tenants.load(path, print).find(f"Bearer {found[1]}").name == "alice"
 
 
 def test_a_second_key_leaves_the_first(key: Run, tmp_path: Path) -> None:

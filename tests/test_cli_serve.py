@@ -12,10 +12,12 @@ import pytest
 from duramen.cli import serve as cli
 from duramen.cli.main import run
 from duramen.cli.serve import Lines
-from duramen.cli.serve_checks import check_upstreams, default_store, is_loopback, own_name
+from duramen.cli.serve_checks import check_upstreams, default_store, own_name
 from duramen.kernels.device import Gpu
 from duramen.layout.errors import DuramenError
 from duramen.serving import profiles
+from duramen.serving.gateway import server
+from duramen.serving.gateway.addresses import is_loopback
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.settings import Limits
 from duramen.serving.profile_file import load_profile
@@ -50,7 +52,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def configs(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
     """What reached the server."""
     reached: list[ServeConfig] = []
-    monkeypatch.setattr(cli, "run_server", reached.append)
+    monkeypatch.setattr(server, "serve", reached.append)
     return reached
 
 

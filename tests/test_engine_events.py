@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import zmq
 import zmq.asyncio
+from mirror_cases import predict
 
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.events import (
@@ -86,23 +87,23 @@ async def test_events_are_applied_in_order(stream: Stream) -> None:
     await stream.publisher.publish(STORE_A, STORE_B)
     await stream.publisher.publish(BlockRemoved(block_hashes=[b"b"]))
     await stream.until(2)
-    assert stream.mirror.predicted([*A, *B, 0]) == 4
+    assert predict(stream.mirror, [*A, *B, 0]) == 4
     await stream.publisher.publish(AllBlocksCleared())
     await stream.until(3)
-    assert stream.mirror.predicted([*A, *B, 0]) == 0
+    assert predict(stream.mirror, [*A, *B, 0]) == 0
 
 
 async def test_a_lost_batch_is_replayed_before_the_next_is_applied(stream: Stream) -> None:
     await stream.publisher.publish(STORE_A, lost=True)
     await stream.publisher.publish(STORE_B)
     await stream.until(2)
-    assert stream.mirror.predicted([*A, *B, 0]) == 8
+    assert predict(stream.mirror, [*A, *B, 0]) == 8
 
 
 async def test_sync_fetches_a_lost_last_batch(stream: Stream) -> None:
     await stream.publisher.publish(STORE_A, lost=True)
     assert await stream.feed.sync()
-    assert stream.mirror.predicted([*A, 0]) == 4
+    assert predict(stream.mirror, [*A, 0]) == 4
 
 
 async def test_a_batch_that_is_gone_stops_predictions_until_the_next_clear(stream: Stream) -> None:
@@ -110,11 +111,11 @@ async def test_a_batch_that_is_gone_stops_predictions_until_the_next_clear(strea
     await stream.publisher.publish(BlockRemoved(block_hashes=[b"a"]), lost=True, forgotten=True)
     await stream.publisher.publish(STORE_A)
     await stream.until(3)
-    assert stream.mirror.predicted([*A, 0]) is None
+    assert predict(stream.mirror, [*A, 0]) is None
     assert stream.mirror.broken == "event batches 1 to 1 are lost"
     await stream.publisher.publish(AllBlocksCleared(), STORE_A)
     await stream.until(4)
-    assert stream.mirror.predicted([*A, 0]) == 4
+    assert predict(stream.mirror, [*A, 0]) == 4
 
 
 async def test_a_restarted_engine_starts_an_empty_mirror(stream: Stream) -> None:
@@ -127,7 +128,7 @@ async def test_a_restarted_engine_starts_an_empty_mirror(stream: Stream) -> None
     async with asyncio.timeout(10):
         while stream.mirror.sequence != 1:
             await asyncio.sleep(0.001)
-    assert stream.mirror.predicted([*A, *B, 0]) == 4
+    assert predict(stream.mirror, [*A, *B, 0]) == 4
 
 
 async def test_salt_comes_with_the_first_block_and_an_adapter_is_no_salt(stream: Stream) -> None:
@@ -135,12 +136,12 @@ async def test_salt_comes_with_the_first_block_and_an_adapter_is_no_salt(stream:
     adapter = msgspec.structs.replace(STORE_A, extra_keys=[("other",)], lora_name="other")
     await stream.publisher.publish(salted, adapter)
     await stream.until(1)
-    assert stream.mirror.predicted([*A, 0], "tenant") == 4
-    assert stream.mirror.predicted([*A, 0], "other") == 0
-    assert stream.mirror.predicted([*A, 0]) == 0
+    assert predict(stream.mirror, [*A, 0], "tenant") == 4
+    assert predict(stream.mirror, [*A, 0], "other") == 0
+    assert predict(stream.mirror, [*A, 0]) == 0
 
 
 async def test_layers_cached_in_groups_are_not_predicted(stream: Stream) -> None:
     await stream.publisher.publish(msgspec.structs.replace(STORE_A, group_idx=1))
     await stream.until(1)
-    assert stream.mirror.predicted([*A, 0]) is None
+    assert predict(stream.mirror, [*A, 0]) is None

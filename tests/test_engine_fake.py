@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from mirror_cases import predict
 
 from duramen.layout.errors import LayoutError, RequestError
 from duramen.serving.vllm.fake import EOS, FakeEngine
@@ -19,7 +20,7 @@ async def test_same_prompt_same_answer_and_its_prefix_is_cached() -> None:
     fake: Engine = engine()
     first = await fake.complete(PROMPT, Sampling(max_tokens=8))
     assert fake.mirror is not None
-    assert fake.mirror.predicted(PROMPT) == 36  # 40 tokens: the last block is computed again
+    assert predict(fake.mirror, PROMPT) == 36  # 40 tokens: the last block is computed again
     second = await fake.complete(PROMPT, Sampling(max_tokens=8))
     assert (first.cached_tokens, second.cached_tokens) == (0, 36)
     assert first.token_ids == second.token_ids
@@ -64,7 +65,7 @@ async def test_predicted_equals_delivered_on_a_small_pool() -> None:
     delivered = []
     for turn in range(30):
         prompt = [100 + turn % 3, *PROMPT[: 20 + turn % 5 * 4]]
-        predicted = fake.mirror.predicted(prompt)
+        predicted = predict(fake.mirror, prompt)
         done = await fake.complete(prompt, Sampling(max_tokens=6))
         assert await fake.settle([*prompt, *done.token_ids[:-1]])
         assert done.cached_tokens == predicted

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from mirror_cases import predict
 
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.vllm.engine import VllmEngine, attach
@@ -116,7 +117,7 @@ async def test_serial_predicted_is_delivered(live_engine: VllmEngine, encode: En
     assert live_engine.mirror is not None
     prompt, computed, hits = encode(STORY), 0, []
     for turn in range(4):
-        predicted = live_engine.mirror.predicted(prompt)
+        predicted = predict(live_engine.mirror, prompt)
         done = await live_engine.complete(prompt, Sampling(max_tokens=40, min_tokens=40))
         assert done.cached_tokens == predicted == computed // 32 * 32
         assert await live_engine.settle([*prompt, *done.token_ids[:-1]])
@@ -134,8 +135,8 @@ async def test_salt_separates(live_engine: VllmEngine, encode: Encode) -> None:
         done = await live_engine.complete(prompt, Sampling(max_tokens=1), salt=salt)
         assert await live_engine.settle(prompt, salt)
         assert done.cached_tokens == cached
-        assert live_engine.mirror.predicted(prompt, salt) == 64
-    assert live_engine.mirror.predicted(prompt, "c") == 0
+        assert predict(live_engine.mirror, prompt, salt) == 64
+    assert predict(live_engine.mirror, prompt, "c") == 0
 
 
 async def test_reset_empties_cache_and_mirror(live_engine: VllmEngine, encode: Encode) -> None:
@@ -143,7 +144,7 @@ async def test_reset_empties_cache_and_mirror(live_engine: VllmEngine, encode: E
     prompt = encode(STORY * 4)
     await live_engine.complete(prompt, Sampling(max_tokens=1))
     assert await live_engine.reset_prefix_cache()
-    assert live_engine.mirror.predicted(prompt) == 0
+    assert predict(live_engine.mirror, prompt) == 0
     assert (await live_engine.complete(prompt, Sampling(max_tokens=1))).cached_tokens == 0
 
 
@@ -155,7 +156,7 @@ async def test_a_late_connection_replays_the_past(
     late = await attach(live_server.url, events=live_server.events)
     try:
         assert late.mirror is not None
-        assert late.mirror.predicted(prompt) == 64
+        assert predict(late.mirror, prompt) == 64
     finally:
         await late.close()
 

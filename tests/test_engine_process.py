@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from mirror_cases import predict
 
 from duramen.layout.blocks import block_hashes
 from duramen.layout.errors import EngineError, RequestError
@@ -233,7 +234,7 @@ async def check_eviction(engine: VllmEngine) -> None:
         prompt = text[: random.randrange(1, 500)] + [turn] * random.choice([0, 1, 31, 32, 33])
         stop = random.choice([(), ("e",)])
         sampling = Sampling(max_tokens=40, temperature=1.0, seed=turn, stop=stop)
-        predicted = engine.mirror.predicted(prompt, salt)
+        predicted = predict(engine.mirror, prompt, salt)
         done = await engine.complete(prompt, sampling, salt=salt)
         computed = [*prompt, *done.token_ids[:-1]]
         assert await engine.settle(computed, salt)

@@ -14,7 +14,6 @@ from duramen.layout.fingerprint import (
     MessagePrint,
     chain,
     head_digest,
-    loose_tools_digest,
     message_prints,
 )
 
@@ -362,11 +361,6 @@ def test_head() -> None:
     for tools, arguments in others:
         assert head_digest(tools, arguments) != head
     assert head_digest(None, {}) == head_digest([], {})
-    known = loose_tools_digest([TOOL, listed])
-    assert known == loose_tools_digest([listed, other])
-    assert known != loose_tools_digest([TOOL, TOOL])
-    assert known != loose_tools_digest([TOOL])
-    assert loose_tools_digest(None) == loose_tools_digest([])
 
 
 # -- hostile --
@@ -437,6 +431,5 @@ def test_odd_messages_have_prints_of_their_own(message: Any) -> None:
     ids=range(7),
 )
 def test_what_is_no_tool(tools: Any) -> None:
-    for digest in (lambda given: head_digest(given, {}), loose_tools_digest):
-        with pytest.raises(LayoutError):
-            digest(tools)
+    with pytest.raises(LayoutError):
+        head_digest(tools, {})

@@ -22,8 +22,8 @@ from gateway_cases import (
 from starlette.requests import Request
 
 from duramen.layout.errors import RequestError
-from duramen.serving.gateway.chat import session_of
 from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.headers import session_of
 from duramen.serving.gateway.settings import Limits, Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,23 +11,22 @@ import pytest
 from gateway_cases import READ_FILE, RUN, TEMPLATE, Message, system, user
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from round_trips import ROUND_TRIPS
 
+from duramen.experiments.spellings import ROUND_TRIPS
 from duramen.layout.template import load_chat_template
 from duramen.layout.tokenizer import Tokenizer
 from duramen.serving.gateway.sessions.conversation import (
+    ConversationRequest,
     Conversations,
     Model,
     Opened,
-    Request,
-    scope_of,
 )
 from duramen.serving.gateway.sessions.null_store import NullStore
 from duramen.serving.gateway.sessions.tree import SessionTree
 
 NOW = datetime.datetime(2026, 11, 30)
 EOS = 2
-SCOPE = scope_of("ann", "tree")
+SCOPE = bytes(16)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def call(
     record: bytes = b"{}",
 ) -> Opened:
     """One whole call: asked, sent, answered with `reply`, which `ids` spell."""
-    request = Request("ann", SCOPE, "", messages, tools=[RUN, READ_FILE])
+    request = ConversationRequest(SCOPE, "", messages, tools=[RUN, READ_FILE])
     opened = talk.open(request, NOW)
     with talk.held(opened):
         talk.record(opened, "ann")
@@ -110,7 +109,7 @@ def test_any_mix_of_round_trips(model: Model, turns: list[Any]) -> None:
         past = [*opened.prompt.token_ids, *ids]
         messages = [*messages, reply]
         for name in trips:
-            messages = ROUND_TRIPS[name](messages)
+            messages = [ROUND_TRIPS[name](message) for message in messages]
         answered = messages[-1].get("tool_calls") or []
         messages = [
             *messages,

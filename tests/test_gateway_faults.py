@@ -30,7 +30,7 @@ from gateway_cases import (
     user,
 )
 
-from duramen.serving.gateway import chat
+from duramen.serving.gateway import lay_out
 from duramen.serving.gateway.sessions.store import SqliteStore
 from duramen.serving.gateway.settings import Limits, SessionSettings, Settings
 from duramen.serving.vllm.fake import EOS
@@ -464,7 +464,7 @@ async def test_a_clock_that_jumps(
         def now(cls, tz: datetime.tzinfo | None = None) -> "Jumping":
             return cls(next(years), 1, 1)
 
-    monkeypatch.setattr(chat, "datetime", SimpleNamespace(datetime=Jumping))
+    monkeypatch.setattr(lay_out, "datetime", SimpleNamespace(datetime=Jumping))
     messages = [system(), user("what time is it?")]
     past: list[int] = []
     for _ in range(5):

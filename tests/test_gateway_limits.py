@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from starlette.requests import Request
 
 from duramen.layout.tokenizer import Tokenizer
 from duramen.serving.gateway import bodies, http_protocol, too_long
-from duramen.serving.gateway.accounts import Histories
 from duramen.serving.gateway.bodies import Bodies
 from duramen.serving.gateway.errors import ApiError
+from duramen.serving.gateway.histories import Histories
 from duramen.serving.gateway.settings import Limits, Settings
 from duramen.serving.gateway.shapes import MAX_PROMPTS, check_completion
 from duramen.serving.gateway.too_long import FAR, FAR_CHARACTERS, MAX_PIECES, check_length
@@ -131,9 +132,9 @@ async def test_a_client_that_goes_while_it_sends_is_forgotten(smollm2: Path) -> 
     async with gateway(smollm2) as case:
         async with connected(case) as (_, writer):
             writer.write(HEAD + b"content-length: 99\r\n\r\n{")
-            await until(lambda: case.run.gateway.bodies.num_bytes == 1)
+            await until(lambda: case.run.gateway.bodies._by_tenant.total() == 1)
         await case.settled()
-        assert case.run.gateway.bodies.num_bytes == 0
+        assert not case.run.gateway.bodies._by_tenant
 
 
 # --- bodies --------------------------------------------------------------------------------------
@@ -165,9 +166,9 @@ async def test_a_body_weighs_until_its_request_is_over() -> None:
     data = b'{"a": [1, 2]}'
     request, at_end = request_of(data[:5], data[5:])
     assert await room.read(request, "oak") == {"a": [1, 2]}
-    assert room.num_bytes == len(data) + 3 * bodies.VALUE_BYTES
+    assert room._by_tenant == {"oak": len(data) + 3 * bodies.VALUE_BYTES}
     at_end.close()
-    assert room.num_bytes == 0
+    assert not room._by_tenant
 
 
 async def test_a_tenants_bodies_weigh_together() -> None:
@@ -190,7 +191,7 @@ async def test_a_tenants_bodies_weigh_together() -> None:
     assert await room.read(other, "elm") == {}
     for stack in (at_end, at_its_end, ends):
         stack.close()
-    assert room.num_bytes == 0
+    assert not room._by_tenant
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ async def test_bodies_that_are_refused(
     else:
         assert (await refused(room.read(request, "oak")))[0] == status
     at_end.close()
-    assert room.num_bytes == 0
+    assert not room._by_tenant
 
 
 async def test_too_many_values() -> None:
@@ -347,7 +348,8 @@ async def test_histories_of_many_salts_stay_within_their_limit(smollm2: Path) ->
     async with gateway(smollm2) as case, case.client() as client:
         gateway_ = case.run.gateway
         block_size = case.engine.info.unit_tokens
-        histories = gateway_.histories = Histories(block_size, block_size, limit_bytes=20_000)
+        histories = Histories(block_size, block_size, limit_bytes=20_000)
+        gateway_.up = replace(gateway_.serving, histories=histories)
 
         async def unit_bound(salt: str) -> int:
             answer = await client.chat.completions.create(

@@ -197,7 +197,7 @@ def test_the_page_is_prometheus_text_and_names_units():
     content_type, text = metrics().render()
     assert content_type.startswith("text/plain; version=")
     families = {f.name: f for f in text_string_to_metric_families(text.decode())}
-    assert len(families) == 20
+    assert len(families) == 21
     for name, family in families.items():
         assert name.startswith("duramen_")
         for unit in ("seconds", "tokens", "bytes"):
@@ -261,7 +261,7 @@ class FakeNvml:
 
     def __init__(self, **broken: int | None) -> None:
         self.broken = broken
-        self.num_open = 0
+        self.num_opened = 0
 
     def _check(self, function: str, index: int | None = None) -> None:
         if function in self.broken and self.broken[function] in (None, index):
@@ -269,10 +269,7 @@ class FakeNvml:
 
     def nvmlInit(self) -> None:
         self._check("init")
-        self.num_open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.num_open -= 1
+        self.num_opened += 1
 
     def nvmlDeviceGetCount(self) -> int:
         self._check("count")
@@ -315,13 +312,9 @@ SECOND = GpuReading(1, "GPU 1", 100, 11, 0.25, 70.5)
 def test_gpus_are_read(broken, expected):
     nvml = FakeNvml(**broken)
     monitor = GpuMonitor(nvml)
-    assert monitor.read() == expected
-    monitor.close()
-    assert nvml.num_open == 0
-    assert monitor.read() == ()
+    assert [monitor.read() for _ in range(2)] == [expected] * 2
+    assert nvml.num_opened == ("init" not in broken)
 
 
 def test_without_the_library_no_gpu_is_read():
-    monitor = GpuMonitor(None)
-    assert monitor.read() == ()
-    monitor.close()
+    assert GpuMonitor(None).read() == ()

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.layout.align import padding_tokens
-from duramen.layout.errors import LayoutError
+from duramen.layout.errors import EngineError, LayoutError
 from duramen.layout.frame import delimiter, first_absent, frame
-from duramen.layout.volatility import VolatileField
+from duramen.layout.volatility import find_volatile
+from duramen.serving.gateway.message_text import num_system, texts, with_texts
 from duramen.serving.gateway.policies.align import filler, pad_root, root_padding
-from duramen.serving.gateway.policies.content import num_root, texts, with_texts
 from duramen.serving.gateway.policies.reminder import HEADER, reminder
 from duramen.serving.gateway.policies.shape import VALUES_HEADER, Shaped, shape
 from duramen.serving.gateway.policies.tools import freeze
-from duramen.serving.gateway.policies.volatile import MAX_MOVED, compare_roots, root_fields
-from duramen.serving.gateway.policies.warm import LOWEST_PRIORITY, RecentRoots, Root, Warmed, warm
+from duramen.serving.gateway.policies.volatile import MAX_MOVED
+from duramen.serving.gateway.policies.warm import LOWEST_PRIORITY, RecentRoots, Root, warm
 from duramen.serving.gateway.settings import PolicySettings
 
 LEAF = PolicySettings(volatile="leaf")
@@ -55,7 +55,7 @@ def test_all_off_changes_nothing():
     )
     assert made.messages is messages
     assert made.tools is tools
-    assert (made.suffix, made.acted, made.volatile) == ("", (), ())
+    assert (made.suffix, made.acted) == ("", ())
 
 
 # volatile fields
@@ -79,11 +79,6 @@ def test_fields_of_the_root_go_to_the_end():
         f"\n\n{VALUES_HEADER}\nclock 1: 2026-12-01T00:53\ncounter 1: 5\nclock 2: 00:53"
     )
     assert made.acted == ("volatile fields moved to the end: 2 clock, 1 counter",)
-    assert made.volatile == (
-        VolatileField(5, 21, "clock", message=0),
-        VolatileField(29, 30, "counter", message=0),
-        VolatileField(10, 15, "clock", message=1),
-    )
     assert made.messages[2] is USER
 
 
@@ -101,7 +96,6 @@ def test_without_a_place_at_the_end_fields_stay(last):
     made = shaped([first, USER, last], PolicySettings("leaf", reminder_tokens=40))
     assert made.messages[0] is first
     assert made.suffix == ""
-    assert made.volatile == ()
     assert made.acted == (
         "not done (volatile fields moved to the end: 1 clock): the last message is no user's or "
         "tool's",
@@ -122,21 +116,6 @@ def test_a_log_in_the_root_stays():
     made = shaped([log, system("Now: 2026-12-01"), USER], LEAF)
     assert made.messages[0] is log
     assert made.messages[1] == system("Now: [clock 1: see the end]")
-
-
-def test_an_earlier_root_proves_what_is_volatile():
-    old = [system("Be kind. Now: 2026-12-01."), USER]
-    new = [system([{"type": "text", "text": "Be brief. Now: 2026-12-02."}]), tool_result("x")]
-    assert compare_roots(old, new) == (
-        VolatileField(3, 8, "changed text"),
-        VolatileField(15, 25, "clock"),
-    )
-    assert compare_roots(old, old) == ()
-    assert compare_roots([], new) == ()
-    assert root_fields([system(["Hi.", "Now: 2026-12-02."]), system("2026-12-02")]) == (
-        VolatileField(9, 19, "clock"),
-        VolatileField(0, 10, "clock", message=1),
-    )
 
 
 # tools
@@ -395,6 +374,10 @@ MESSAGE = (
 )
 
 
+def num_fields(message) -> int:
+    return sum(len(find_volatile(text)) for text in texts(message))
+
+
 @given(st.lists(MESSAGE, max_size=6), CONTENT, st.sampled_from([words, len]))
 def test_a_longer_conversation_has_the_same_earlier_messages(messages, content, count):
     before = json.dumps(messages)
@@ -406,9 +389,8 @@ def test_a_longer_conversation_has_the_same_earlier_messages(messages, content, 
     assert longer.messages[: len(messages)] == short.messages
     assert longer.suffix == short.suffix
     assert json.dumps(messages[:-1]) == before
-    assert root_fields(short.messages) == () or any(
-        len(root_fields([message])) > MAX_MOVED for message in messages[: num_root(messages)]
-    )
+    for old, new in zip(messages[: num_system(messages)], short.messages, strict=False):
+        assert num_fields(new) == 0 or num_fields(old) > MAX_MOVED
 
 
 @given(st.lists(MESSAGE, max_size=4), st.sampled_from(["2026-12-02T10:11", "2027-01-30T23:59"]))
@@ -417,7 +399,7 @@ def test_another_time_gives_the_same_messages(messages, now):
     messages = [*messages, USER]
     other = json.loads(json.dumps(messages).replace("2026-12-01T00:53", now))
     made, again = shaped(messages, LEAF), shaped(other, LEAF)
-    end = num_root(messages)
+    end = num_system(messages)
     assert again.messages[:end] == made.messages[:end]
     assert again.suffix == made.suffix.replace("2026-12-01T00:53", now)
 
@@ -445,23 +427,21 @@ def test_a_huge_message_ends():
 
 
 @pytest.mark.parametrize(
-    ("root_tokens", "unit", "later_sessions", "min_padding", "expected"),
+    ("root_tokens", "unit", "min_padding", "expected"),
     [
-        (1500, 784, 1.0, 1, 68),  # 716 saved for 68
-        (900, 784, 1.0, 1, 0),  # 116 saved for 668
-        (900, 784, 6.0, 1, 668),  # 696 saved for 668
-        (240, 784, 3.0, 1, 544),  # no unit at all before: now one
-        (1568, 784, 9.0, 1, 0),  # ends at a boundary
-        (1500, 784, 1.0, 69, 0),  # 852 would be needed
-        (120, 63, 9.0, 1, 0),  # a small unit
-        (120, 64, 1.0, 1, 8),
-        (0, 784, 9.0, 1, 0),
-        (1500, 784, 0.0, 1, 0),
+        (1500, 784, 1, 68),  # 716 saved for 68
+        (900, 784, 1, 0),  # 116 saved for 668
+        (500, 784, 1, 284),  # no unit at all before: now one
+        (392, 784, 1, 0),  # as much saved as paid
+        (1568, 784, 1, 0),  # ends at a boundary
+        (1500, 784, 69, 0),  # 852 would be needed
+        (120, 63, 1, 0),  # a small unit
+        (120, 64, 1, 8),
+        (0, 784, 1, 0),
     ],
 )
-def test_root_padding(root_tokens, unit, later_sessions, min_padding, expected):
-    found = root_padding(root_tokens, unit, later_sessions=later_sessions, min_padding=min_padding)
-    assert found == expected
+def test_root_padding(root_tokens, unit, min_padding, expected):
+    assert root_padding(root_tokens, unit, min_padding=min_padding) == expected
 
 
 @pytest.mark.parametrize(("root_tokens", "unit"), [(-1, 64), (10, 0), (10, -64)])
@@ -479,24 +459,24 @@ def test_a_root_is_padded_to_the_boundary(encode):
     def rendered(messages) -> int:
         return count(f"<|im_start|>system\n{texts(messages[0])[-1]}<|im_end|>\n")
 
-    for content in ("You are kind." * 27, [{"type": "text", "text": "You are kind. " * 30}]):
+    for content in ("You are kind." * 26, [{"type": "text", "text": "You are kind. " * 25}]):
         messages = [system(content), USER]
         root_tokens = rendered(messages)
-        padded = pad_root(messages, root_tokens, 64, count, later_sessions=50.0)
+        padded = pad_root(messages, root_tokens, 64, count)
         assert padded is not None
         assert rendered(padded) == root_tokens + padding_tokens(
             root_tokens, 64, count(f"x{filler(0)}") - count("x")
         )
         assert rendered(padded) % 64 == 0
-        assert padded == pad_root(messages, root_tokens, 64, count, later_sessions=50.0)
+        assert padded == pad_root(messages, root_tokens, 64, count)
         assert padded[1] is USER
 
 
 def test_no_padding_where_it_cannot_be():
-    assert pad_root([USER], 700, 512, words, later_sessions=9.0) is None
-    assert pad_root([], 700, 512, words, later_sessions=9.0) is None
-    assert pad_root([system(None), USER], 700, 512, words, later_sessions=9.0) is None
-    assert pad_root([system("x"), USER], 512, 512, words, later_sessions=9.0) is None
+    assert pad_root([USER], 700, 512, words) is None
+    assert pad_root([], 700, 512, words) is None
+    assert pad_root([system(None), USER], 700, 512, words) is None
+    assert pad_root([system("x"), USER], 512, 512, words) is None
     even = pad_root([system("x"), USER], 701, 512, lambda text: len(text) // 4 * 4)
     assert even is None  # no filler has an odd number of tokens
 
@@ -531,18 +511,18 @@ def test_no_roots():
         RecentRoots(-1)
 
 
-async def test_each_root_is_warmed_once_behind_all_other_work():
+async def test_each_root_is_warmed_once_behind_all_other_work(caplog):
     sent = []
 
     async def send(token_ids, salt, priority):
         sent.append((list(token_ids), salt, priority))
         if salt == "b":
-            raise RuntimeError("gone")
+            raise EngineError("gone")
 
-    roots = [Root([1], "a", 3), Root([2], "b", 2), Root([3], "a", 1)]
-    assert await warm(roots, send) == Warmed(num_sent=3, num_failed=1)
+    await warm([Root([1], "a", 3), Root([2], "b", 2), Root([3], "a", 1)], send)
     assert sent == [
         ([1], "a", LOWEST_PRIORITY),
         ([2], "b", LOWEST_PRIORITY),
         ([3], "a", LOWEST_PRIORITY),
     ]
+    assert [record.msg.name for record in caplog.records] == ["root_not_warmed"]

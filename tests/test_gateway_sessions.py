@@ -24,8 +24,8 @@ from gateway_cases import (
     system,
     user,
 )
-from round_trips import ROUND_TRIPS, all_at_once
 
+from duramen.experiments.spellings import ROUND_TRIPS, Spell, all_at_once, bare, verbatim
 from duramen.serving.vllm.fake import EOS
 from duramen.serving.vllm.fake_chat import Said, spoken
 
@@ -104,11 +104,11 @@ def answering(reply: Message, new: list[Message]) -> list[Message]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("round_trip", [*ROUND_TRIPS.values(), all_at_once, lambda m: m])
+@pytest.mark.parametrize("round_trip", [*ROUND_TRIPS.values(), bare, all_at_once, verbatim])
 async def test_a_round_trip_breaks_nothing(
     case: Case,
     client: openai.AsyncOpenAI,
-    round_trip: Callable[[list[Message]], list[Message]],
+    round_trip: Spell,
     stream: bool,
 ) -> None:
     told = f"{round_trip} {stream}"  # a conversation of its own
@@ -126,7 +126,7 @@ async def test_a_round_trip_breaks_nothing(
             assert explained["recorded_tokens"] == len(past)
         assert case.sent()[: len(past)] == past
         past = [*case.sent(), *said.token_ids]
-        messages = round_trip([*messages, reply])
+        messages = [round_trip(message) for message in [*messages, reply]]
         messages += answering(messages[-1], new)
     text = case.text(past)
     assert text.count(told) == 1

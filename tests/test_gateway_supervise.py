@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from mirror_cases import predict
 
 from duramen.layout.errors import EngineError, ModelError
 from duramen.serving.gateway.supervise import ATTACHED, Patience, Supervisor
@@ -373,7 +374,7 @@ async def test_vllm_is_killed(tiny_model: Path) -> None:
         next_engine = await supervisor.wait_until_ready()
         assert supervisor.generation == 2
         assert next_engine.mirror is not None
-        assert next_engine.mirror.predicted(prompt) == 0
+        assert predict(next_engine.mirror, prompt) == 0
         done = await next_engine.complete(prompt, one)
         assert (done.cached_tokens, len(done.token_ids)) == (0, 1)
     finally:

@@ -204,8 +204,7 @@ async def test_no_text_is_encoded_faster_because_another_sent_it(
 ) -> None:
     alice, bob, carol = clients
     _, history = await secret_call(alice)
-    conversations = case.run.gateway.conversations
-    assert conversations is not None
+    conversations = case.run.gateway.serving.conversations
     tokenizer = conversations.model.tokenizer
     encoded: list[str] = []
 

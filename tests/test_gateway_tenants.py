@@ -14,7 +14,7 @@ from hypothesis import given
 from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.key_file import add_key, key_line, new_key, read_keys
-from duramen.serving.gateway.tenants import ANONYMOUS, Tenant, Tenants, request_salt
+from duramen.serving.gateway.tenants import ANONYMOUS, Tenant, Tenants, request_salt, salt_secret
 
 ALICE, BOB, CAROL = "dk-alice", "dk-bob", "dk-carol"
 Write = Callable[..., Path]
@@ -33,6 +33,10 @@ def write(tmp_path: Path) -> Write:
     return write_lines
 
 
+def quiet(line: str) -> None:
+    raise AssertionError(line)
+
+
 def name_of(tenants: Tenants, key: str) -> str | None:
     try:
         return tenants.find(f"Bearer {key}").name
@@ -42,7 +46,7 @@ def name_of(tenants: Tenants, key: str) -> str | None:
 
 def test_a_key_says_who_calls(write: Write) -> None:
     path = write("# ours", "", key_line("alice", ALICE), f"  {key_line('bob', BOB)}  # since May")
-    tenants = Tenants.load(path)
+    tenants = Tenants.load(path, quiet)
     assert [name_of(tenants, key) for key in (ALICE, BOB, CAROL)] == ["alice", "bob", None]
     assert tenants.find(f"bearer   {ALICE} ").name == "alice"
 
@@ -64,7 +68,7 @@ def test_a_key_says_who_calls(write: Write) -> None:
     ],
 )
 def test_who_is_not_let_in(write: Write, header: str | None, message: str) -> None:
-    tenants = Tenants.load(write(key_line("alice", ALICE)))
+    tenants = Tenants.load(write(key_line("alice", ALICE)), quiet)
     with pytest.raises(ApiError) as caught:
         tenants.find(header)
     assert caught.value.status == 401
@@ -83,7 +87,7 @@ def test_without_keys_all_are_one_tenant() -> None:
 
 
 def test_two_keys_of_one_tenant_are_one_tenant(write: Write) -> None:
-    tenants = Tenants.load(write(key_line("alice", ALICE), key_line("alice", CAROL)))
+    tenants = Tenants.load(write(key_line("alice", ALICE), key_line("alice", CAROL)), quiet)
     assert tenants.find(f"Bearer {ALICE}") == tenants.find(f"Bearer {CAROL}")
 
 
@@ -117,7 +121,7 @@ FORM = "is not of the form NAME sha256:HEX, and salt-group=GROUP if wanted"
 def test_a_broken_key_file(write: Write, lines: list[str], problem: str) -> None:
     path = write(*lines)
     with pytest.raises(DuramenError) as caught:
-        Tenants.load(path)
+        Tenants.load(path, quiet)
     assert str(caught.value) == f"{path}{problem.replace('FILE', str(path))}"
     assert not path.with_name("keys.secret").exists()
 
@@ -126,12 +130,13 @@ def test_a_broken_key_file(write: Write, lines: list[str], problem: str) -> None
 def test_a_key_file_for_others_to_read_is_refused(write: Write, mode: int) -> None:
     path = write(key_line("alice", ALICE), mode=mode)
     with pytest.raises(DuramenError, match=r"can be read or changed by others: chmod 600 \S+keys$"):
-        Tenants.load(path)
+        Tenants.load(path, quiet)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
 def test_a_key_file_for_a_service_group_is_fine(write: Write, mode: int) -> None:
-    assert name_of(Tenants.load(write(key_line("alice", ALICE), mode=mode)), ALICE) == "alice"
+    tenants = Tenants.load(write(key_line("alice", ALICE), mode=mode), quiet)
+    assert name_of(tenants, ALICE) == "alice"
 
 
 def test_what_is_no_key_file(tmp_path: Path, write: Write) -> None:
@@ -149,13 +154,13 @@ def test_what_is_no_key_file(tmp_path: Path, write: Write) -> None:
         (large, "{} is larger than 1048576 bytes: name another file"),
     ):
         with pytest.raises(DuramenError) as caught:
-            Tenants.load(path)
+            Tenants.load(path, quiet)
         assert str(caught.value) == problem.format(path)
 
 
 def test_a_changed_file_holds_from_the_next_request_on(write: Write) -> None:
     warnings: list[str] = []
-    tenants = Tenants.load(write(key_line("alice", ALICE)), warn=warnings.append)
+    tenants = Tenants.load(write(key_line("alice", ALICE)), warnings.append)
     before = tenants.find(f"Bearer {ALICE}")
     write(key_line("alice", ALICE), key_line("bob", BOB))
     assert [name_of(tenants, key) for key in (ALICE, BOB)] == ["alice", "bob"]
@@ -170,7 +175,7 @@ def test_a_changed_file_holds_from_the_next_request_on(write: Write) -> None:
 def test_a_file_that_breaks_changes_nothing_and_is_told_once(write: Write) -> None:
     warnings: list[str] = []
     path = write(key_line("alice", ALICE))
-    tenants = Tenants.load(path, warn=warnings.append)
+    tenants = Tenants.load(path, warnings.append)
     write(ALICE)
     assert [name_of(tenants, ALICE) for _ in range(3)] == ["alice"] * 3
     path.unlink()
@@ -188,7 +193,7 @@ def test_a_file_that_breaks_changes_nothing_and_is_told_once(write: Write) -> No
 
 
 def salts(path: Path, *keys: str) -> list[str]:
-    tenants = Tenants.load(path)
+    tenants = Tenants.load(path, quiet)
     return [tenants.find(f"Bearer {key}").salt for key in keys]
 
 
@@ -223,15 +228,14 @@ def test_the_secret_is_private_and_is_made_once(write: Write, tmp_path: Path) ->
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["keys", "keys.secret"]
 
 
-def test_a_secret_may_stand_elsewhere(write: Write, tmp_path: Path) -> None:
+def test_a_secret_that_is_there_is_used(write: Write) -> None:
     path = write(key_line("alice", ALICE))
-    secret_file = tmp_path / "secret"
+    secret_file = path.with_name("keys.secret")
     secret_file.write_text("ab" * 32)
     secret_file.chmod(0o400)
-    tenants = Tenants.load(path, secret_file=secret_file)
     salt = hmac.new(bytes.fromhex("ab" * 32), b"tenant alice", sha256).hexdigest()
-    assert tenants.find(f"Bearer {ALICE}").salt == salt
-    assert not path.with_name("keys.secret").exists()
+    assert salts(path, ALICE) == [salt]
+    assert secret_file.read_text() == "ab" * 32
 
 
 @pytest.mark.parametrize("content", ["", "\n", "no hex", "ab" * 31, "\xff" * 64])
@@ -241,18 +245,19 @@ def test_a_broken_secret(write: Write, content: str) -> None:
     secret_file.write_text(content)
     secret_file.chmod(0o600)
     with pytest.raises(DuramenError) as caught:
-        Tenants.load(path)
+        Tenants.load(path, quiet)
     assert str(caught.value) == f"{secret_file} holds no 64 hex digits: delete it for a new one"
     secret_file.chmod(0o644)
     with pytest.raises(DuramenError, match="can be read or changed by others"):
-        Tenants.load(path)
+        Tenants.load(path, quiet)
 
 
-def test_a_secret_that_cannot_be_made(write: Write, tmp_path: Path) -> None:
-    path = write(key_line("alice", ALICE))
-    for folder, reason in ((tmp_path / "none", "No such file or directory"), (path, "Not a dir")):
+def test_a_secret_that_cannot_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder, reason in ((tmp_path / "none", "No such file or directory"), (file, "Not a dir")):
         with pytest.raises(DuramenError, match=rf"cannot make {folder / 'secret'}: {reason}"):
-            Tenants.load(path, secret_file=folder / "secret")
+            salt_secret(folder / "secret")
 
 
 ONE, OTHER = Tenant("one", "11"), Tenant("other", "22")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.serving.gateway.call import ChatCall
+from duramen.serving.gateway.chat_answer import ChatAnswer
 from duramen.serving.gateway.text_event import text_event
 from duramen.serving.gateway.wire import Disconnected, EventStream
 
@@ -67,7 +67,7 @@ def taken(events: list[dict[str, Any]], wants_ids: bool, fast: bool) -> tuple[An
     kept = Kept()
     opened = SimpleNamespace(prompt=SimpleNamespace(token_ids=PROMPT), turn=None)
     body = {"stream": True, "return_token_ids": wants_ids}
-    call = ChatCall(kept, body, "asked", opened)  # type: ignore[arg-type]
+    call = ChatAnswer(kept, body, "asked", opened)  # type: ignore[arg-type]
     take = call.take_event if fast else call.take_any_event
     out = [take(msgspec.json.encode(event)) for event in [FIRST, *events]]
     shown = [msgspec.json.decode(data.removeprefix(b"data: ")) for data in out]

@@ -12,7 +12,7 @@ from duramen.experiments.prices.call import Usage
 from duramen.experiments.prices.money import Prices, Tariff, Tier
 from duramen.experiments.prices.read import PROVIDERS, load_book, packaged_book
 from duramen.experiments.prices.rules import CacheRules
-from duramen.layout.errors import PriceError
+from duramen.layout.errors import DuramenError, PriceError
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -159,7 +159,7 @@ def test_our_own_form():
 )
 def test_our_own_form_broken(old, new, message):
     assert old in GOOD
-    with pytest.raises(PriceError, match=message) as raised:
+    with pytest.raises(DuramenError, match=message) as raised:
         parse_book(GOOD.replace(old, new), "acme.yaml")
     assert str(raised.value).startswith("acme.yaml")
     assert "\n" not in str(raised.value)
@@ -184,17 +184,17 @@ def test_tiers_of_our_own_form():
 def test_a_file_that_is_no_book(tmp_path, text):
     path = tmp_path / "prices.yaml"
     path.write_text(text)
-    with pytest.raises(PriceError, match=r"prices\.yaml"):
+    with pytest.raises(DuramenError, match=r"prices\.yaml"):
         load_book(path)
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(PriceError, match="cannot be read: No such file"):
+    with pytest.raises(DuramenError, match="cannot be read: No such file"):
         load_book(tmp_path / "none.yaml")
-    with pytest.raises(PriceError, match="cannot be read: Is a directory"):
+    with pytest.raises(DuramenError, match="cannot be read: Is a directory"):
         load_book(tmp_path)
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PriceError, match=r"bytes\.yaml is no UTF-8 text"):
+    with pytest.raises(DuramenError, match=r"bytes\.yaml is no UTF-8 text"):
         load_book(tmp_path / "bytes.yaml")
 
 

@@ -271,10 +271,16 @@ def test_a_gpu_profile_needs_the_gpu_build() -> None:
         check_build(load_profile("h100"), "cpu")
 
 
+def test_a_date_stays_text(tmp_path: Path) -> None:
+    text = "chat_template_arguments: {date: 2026-12-01}\n"
+    settings = load_profile(written(tmp_path, text)).settings
+    assert settings.chat_template_arguments == {"date": "2026-12-01"}
+
+
 def command(profile: Profile, build: str, tmp_path: Path, max_model_len: int) -> list[str]:
     (tmp_path / "config.json").write_text("{}")
     config = vllm_config(profile, tmp_path, max_model_len=max_model_len, model_name="m")
-    return _command(config, build, 1, EventEndpoints("a", "b"))[12:]  # type: ignore[arg-type]
+    return _command(config, build, 1, EventEndpoints("a", "b"))[14:]  # type: ignore[arg-type]
 
 
 def test_the_flags_of_vllm_on_a_cpu(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ ENDLESS = 10**6
 FIRST_ID, LAST_ID = 1000, 49_000  # of SmolLM2's vocabulary: plain text
 MESSAGE_TOKENS = 250
 NEW_TOKENS = 100
+LONGEST_PAUSE_S = 1.0
 UNMEASURED = 2  # the first calls of a conversation
 
 
@@ -98,6 +99,10 @@ class Words:
         """Encoded anew it has about as many."""
         return self._tokenizer.decode(self.ids(num_tokens * 2 // 3)).replace("\ufffd", "")
 
+    async def think(self) -> None:
+        """A pause, so that conversations do not call in step."""
+        await asyncio.sleep(self._random.random() * LONGEST_PAUSE_S)
+
     def conversation(self, num_tokens: int) -> list[Message]:
         """Of about so many tokens: it ends with a user message."""
         num_turns = max(1, num_tokens // (2 * MESSAGE_TOKENS))
@@ -122,6 +127,7 @@ async def converse(
         messages = say.conversation(num_tokens)
         answers = []
         for _ in range(num_calls + UNMEASURED):
+            await say.think()
             answers.append(await client.call({"messages": messages, "stream": True, **shape}))
             messages.append({"role": "assistant", "content": answers[-1].content})
             messages.append({"role": "user", "content": say.text(NEW_TOKENS)})
@@ -144,6 +150,7 @@ async def send_ids(
         ids = say.ids(num_tokens)
         answers = []
         for _ in range(num_calls + UNMEASURED):
+            await say.think()
             answers.append(await client.call(ids_body(ids) | shape))
             ids += say.ids(NEW_TOKENS)
         return answers

@@ -1,7 +1,6 @@
 """The processes of a benchmark: each on a core that is named, ended with it."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -67,8 +66,8 @@ def _process(command: list[str], cores: set[int] | None, port: int) -> Iterator[
             _wait(started, port, log)
             yield started.pid
         finally:
-            started.send_signal(signal.SIGTERM)
-            started.wait(timeout=30)
+            started.kill()  # a gateway would wait for its endless streams
+            started.wait()
 
 
 def _wait(process: "subprocess.Popen[bytes]", port: int, log: IO[bytes]) -> None:

@@ -6,16 +6,24 @@ happen: a prompt that does not begin with the ids of the call before and what wa
 """
 
 import asyncio
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from duramen.experiments.spellings import (
+    Message,
+    Spell,
+    arguments_rewritten,
+    as_parts,
+    bare,
+    reordered,
+    verbatim,
+    with_blanks,
+    with_more_fields,
+)
 from duramen.layout.blocks import common_prefix, reusable_tokens
-
-Message = dict[str, Any]
-Spell = Callable[[Message], Message]
+from duramen.serving.vllm.gathered import Gathered
 
 TOOL = {
     "type": "function",
@@ -32,72 +40,26 @@ TOOL = {
 TOPICS = ("a river", "a clock", "bread", "a bridge", "rain", "a letter", "copper", "a garden")
 
 
-def verbatim(message: Message) -> Message:
-    return message
+def blanks_in_replies(message: Message) -> Message:
+    return with_blanks(message) if message["role"] == "assistant" else message
 
 
-def parts(message: Message) -> Message:
-    """Content as a list of parts."""
-    content = message.get("content")
-    if not content:
+def all_but_content(message: Message) -> Message:
+    """Of a message without content, which is one with tool calls."""
+    if message.get("content"):
         return message
-    return message | {"content": [{"type": "text", "text": content}]}
-
-
-def reordered(message: Message) -> Message:
-    """Keys the other way round, at every level."""
-
-    def turned(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: turned(value[key]) for key in reversed(value)}
-        return [turned(item) for item in value] if isinstance(value, list) else value
-
-    result: Message = turned(message)
-    return result
-
-
-def reserialised(message: Message) -> Message:
-    """Tool arguments parsed and written anew, with other blanks and key order."""
-    calls = []
-    for call in message.get("tool_calls") or ():
-        function = dict(call["function"])
-        try:
-            arguments = json.loads(function["arguments"])
-        except ValueError:
-            calls.append(call)
-            continue
-        function["arguments"] = json.dumps(arguments, indent=1, sort_keys=True)
-        calls.append(call | {"function": function})
-    return message | {"tool_calls": calls} if calls else message
-
-
-def bare(message: Message) -> Message:
-    """Only what the API demands: no reasoning, no nulls."""
-    kept = {"role", "content", "tool_calls", "tool_call_id"}
-    return {key: value for key, value in message.items() if key in kept and value is not None}
-
-
-def with_ids(message: Message) -> Message:
-    return message | {"id": "msg_123", "annotations": [], "refusal": None, "audio": None}
-
-
-def blanks(message: Message) -> Message:
-    """Outer whitespace of replies trimmed and added."""
-    content = message.get("content")
-    if message["role"] != "assistant" or not content:
-        return message
-    return message | {"content": f"\n{content.strip()} "}
+    return arguments_rewritten(reordered(with_more_fields(message)))
 
 
 SPELLINGS: tuple[Spell, ...] = (
     verbatim,
-    parts,
+    as_parts,
     reordered,
-    reserialised,
+    arguments_rewritten,
     bare,
-    with_ids,
-    blanks,
-    lambda m: blanks(parts(reserialised(reordered(with_ids(m))))) if not m.get("content") else m,
+    with_more_fields,
+    blanks_in_replies,
+    all_but_content,
 )
 
 
@@ -204,8 +166,7 @@ class _Answer:
 
 
 async def _gather(stream: Any, started_s: float) -> _Answer:
-    content, ttft_s = "", None
-    calls: dict[int, dict[str, Any]] = {}
+    gathered, ttft_s = Gathered(), None
     prompt_ids: list[int] = []
     sampled: list[int] = []
     cached = predicted = None
@@ -221,23 +182,8 @@ async def _gather(stream: Any, started_s: float) -> _Answer:
             if ids := (choice.model_extra or {}).get("token_ids"):
                 ttft_s = ttft_s or time.perf_counter() - started_s
                 sampled += ids
-            content += choice.delta.content or ""
-            for part in choice.delta.tool_calls or ():
-                call = calls.setdefault(part.index, {"id": None, "name": "", "arguments": ""})
-                call["id"] = part.id or call["id"]
-                call["name"] += part.function.name or ""
-                call["arguments"] += part.function.arguments or ""
-    message: Message = {"role": "assistant", "content": content or None}
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
-            }
-            for call in calls.values()
-        ]
-    return _Answer(message, prompt_ids, sampled, cached, predicted, ttft_s or 0.0)
+            gathered.add(choice.model_dump())
+    return _Answer(gathered.message, prompt_ids, sampled, cached, predicted, ttft_s or 0.0)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from duramen.layout.errors import EngineError
-from duramen.serving.vllm.launch import VllmProcess
+from duramen.serving.vllm.launch import VllmProcess, free_port
 
 START_TIMEOUT_S = 60.0
 
@@ -51,13 +50,6 @@ async def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
                 pass
             await asyncio.sleep(0.1)
     raise EngineError("duramen serve ended before it was ready: run it by hand to see why")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def with_limits(folder: Path, name: str, limits: str) -> Path:

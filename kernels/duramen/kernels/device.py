@@ -72,11 +72,6 @@ class GpuMonitor:
         readings = [self._read_one(index) for index in range(count)]
         return tuple(reading for reading in readings if reading is not None)
 
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._nvml.nvmlShutdown()
-
     def _read_one(self, index: int) -> GpuReading | None:
         nvml = self._nvml
         try:

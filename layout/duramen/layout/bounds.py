@@ -4,11 +4,13 @@ content >= token >= unit >= delivered. Each gap has a cause: between content and
 its serialisation, between token and unit the granularity, between unit and delivered eviction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from duramen.layout.zones import Prompt, Span
+
+KEY_BYTES = 8  # of a digest, which are kept
 
 
 @dataclass(frozen=True)
@@ -34,28 +36,41 @@ class ContentIndex:
         stood, or that belong to a leading run that any session began with; and the first `lcp`
         tokens, which may end inside a segment."""
         seen = self._in_session.get(session_id, set())
-        num_known = 0
-        for span, beginning in zip(prompt.spans, _chain(prompt.spans), strict=True):
-            if beginning in self._beginnings or span.digest in seen:
-                num_known += span.num_tokens
-            else:
-                num_known += min(max(lcp - span.start, 0), span.num_tokens)
-        return num_known
+        return known_tokens(prompt.spans, seen, self._beginnings, lcp)
 
     def add(self, session_id: str, prompt: Prompt, reply_digest: bytes | None = None) -> None:
         """`reply_digest`: of the text that was sampled behind the prompt."""
         seen = self._in_session.setdefault(session_id, set())
-        seen.update(span.digest for span in prompt.spans)
+        seen.update(segment_keys(prompt.spans))
         if reply_digest is not None:
-            seen.add(reply_digest)
-        self._beginnings.update(_chain(prompt.spans))
+            seen.add(reply_digest[:KEY_BYTES])
+        self._beginnings.update(beginnings(prompt.spans))
 
 
-def _chain(spans: Sequence[Span]) -> list[bytes]:
-    """For each span a digest of all spans up to and with it."""
+def known_tokens(
+    spans: Sequence[Span], in_session: Container[bytes], begun: Container[bytes], lcp: int
+) -> int:
+    """Tokens of spans whose `segment_keys` are in `in_session` or whose `beginnings` are in
+    `begun`; of the others those among the first `lcp` tokens of the prompt."""
+    num_known = 0
+    for span, key, beginning in zip(spans, segment_keys(spans), beginnings(spans), strict=True):
+        if key in in_session or beginning in begun:
+            num_known += span.num_tokens
+        else:
+            num_known += min(max(lcp - span.start, 0), span.num_tokens)
+    return num_known
+
+
+def segment_keys(spans: Sequence[Span]) -> list[bytes]:
+    """For each span the KEY_BYTES bytes that say what text it has."""
+    return [span.digest[:KEY_BYTES] for span in spans]
+
+
+def beginnings(spans: Sequence[Span]) -> list[bytes]:
+    """For each span KEY_BYTES bytes that say what all spans up to and with it are."""
     chained = []
     last = b""
     for span in spans:
-        last = blake2b(last + span.digest, digest_size=16).digest()
+        last = blake2b(last + span.digest, digest_size=KEY_BYTES).digest()
         chained.append(last)
     return chained

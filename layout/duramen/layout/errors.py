@@ -8,7 +8,8 @@ DuramenError                one clear line for the user; the command line prints
 ├── ModelError              a model is unknown, cannot be fetched or is incomplete
 ├── PriceError              a price or a cache rule is missing, or a price file is broken
 └── EngineError             the engine cannot start, died, or answered what it must not
-    └── RequestError        the engine refused one request (context overflow, bad field)
+    ├── RequestError        the engine refused one request (context overflow, bad field)
+    └── PromptMismatch      the engine ran other token ids than those sent, or does not say which
 
 An assertion that fails is a bug of ours, never a mistake of the caller's.
 """
@@ -43,6 +44,10 @@ class PriceError(DuramenError):
 
 
 class EngineError(DuramenError):
+    pass
+
+
+class PromptMismatch(EngineError):
     pass
 
 

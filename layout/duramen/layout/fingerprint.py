@@ -59,11 +59,6 @@ def head_digest(tools: Sequence[Mapping[str, Any]] | None, arguments: Mapping[st
     return _digest(b"head", _exactly([_seen_tools(tools), named]))
 
 
-def loose_tools_digest(tools: Sequence[Mapping[str, Any]] | None) -> bytes:
-    """The same of the tools alone, in any order of them and of their keys."""
-    return _digest(b"tools", _exactly(sorted(map(_loose_json, _seen_tools(tools)))))
-
-
 def _message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
     prints = []
     calls: dict[str, _Place] = {}

@@ -24,7 +24,6 @@ from itertools import takewhile
 
 from duramen.layout.diff import Difference, differences
 from duramen.layout.volatile_patterns import RULES, Kind, Rule
-from duramen.layout.zones import Zone
 
 WINDOW_CHARS = 40
 MAX_VALUE_CHARS = 80
@@ -46,16 +45,11 @@ _WORD = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class VolatileField:
-    """Characters [start, end) of a message's text. `message`: its index in the conversation."""
+    """Characters [start, end) of a text."""
 
     start: int
     end: int
     kind: Kind
-    zone: Zone = Zone.ROOT
-    message: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.kind} in the {self.zone.name.lower()}, character {self.start}"
 
 
 Interval = tuple[int, int]

@@ -15,7 +15,6 @@ from duramen.cli.serve_checks import (
     check_key_file,
     check_upstreams,
     default_store,
-    is_loopback,
     load_tls,
     make_folder,
     own_name,
@@ -23,6 +22,7 @@ from duramen.cli.serve_checks import (
 from duramen.layout.errors import DuramenError, ModelError
 from duramen.layout.template import load_chat_template
 from duramen.serving.fit import check_fit
+from duramen.serving.gateway.addresses import is_loopback
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.settings import Settings
 from duramen.serving.models import fetch
@@ -128,11 +128,6 @@ def serve(
         tls=tls,
         api_key_file=api_key_file,
     )
-    run_server(config)
-
-
-def run_server(config: ServeConfig) -> None:
-    """Returns when the server has ended."""
     from duramen.serving.gateway.server import serve as serve_forever  # the web stack loads here
 
     serve_forever(config)

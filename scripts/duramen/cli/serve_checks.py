@@ -1,6 +1,5 @@
 """What `duramen serve` checks before it starts anything: each mistake is one line at once."""
 
-import ipaddress
 import os
 import re
 import socket
@@ -10,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from duramen.layout.errors import DuramenError
+from duramen.serving.gateway.addresses import is_loopback
 from duramen.serving.gateway.serve_config import Tls
 from duramen.serving.vllm.launch import EventEndpoints
 
@@ -33,16 +33,6 @@ def check_bind(host: str, port: int, *, has_keys: bool, allow_no_key: bool) -> N
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DuramenError(f"cannot listen on {host}:{port}: {reason}") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. A name that is not "localhost" may be anything."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_upstreams(urls: Sequence[str]) -> tuple[str, ...]:

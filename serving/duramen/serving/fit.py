@@ -15,12 +15,12 @@ from duramen.layout.errors import ModelError
 from duramen.layout.tokenizer_files import read_json
 from duramen.serving.kv.footprint import kv_bytes_per_token
 from duramen.serving.profiles import Profile
-from duramen.serving.vllm.launch import CPU_KV_CACHE_GIB
+from duramen.serving.vllm.launch import CPU_KV_CACHE_GIB, default_block_size
+from duramen.serving.vllm.version import Build
 from duramen.serving.weights import weight_bytes
 
 GIB = 2**30
 DEFAULT_UTILIZATION = 0.92  # vLLM 0.32, config/cache.py
-GPU_BLOCK_SIZE = 16  # vLLM's own
 CONTEXT_KEYS = (  # vLLM takes the smallest, transformers_utils/model_arch_config_convertor.py
     "max_position_embeddings",
     "n_positions",
@@ -155,7 +155,8 @@ def _pool_bytes(profile: Profile, left: int) -> int:
 
 def _pool_tokens(pool: int, kv_bytes: int, profile: Profile) -> int:
     """Whole blocks, but for the one that vLLM never uses."""
-    block_size = profile.engine.block_size or GPU_BLOCK_SIZE
+    build: Build = "cpu" if profile.device is None else "gpu"
+    block_size = profile.engine.block_size or default_block_size(build)
     return max(0, pool // (kv_bytes * block_size) - 1) * block_size
 
 

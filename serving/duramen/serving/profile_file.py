@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-import yaml
 
 from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.settings import Limits, PolicySettings, SessionSettings, Settings
 from duramen.serving.profiles import Device, EngineFlags, Profile
+from duramen.serving.strict_yaml import parse_yaml, read_text
 
 SECTIONS: dict[str, type] = {
     "engine": EngineFlags,
@@ -40,18 +40,6 @@ MOST_OF_ALL = 2**53
 Raw = dict[str, Any]
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
-                line = node.value[number][0].start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: key {key!r} stands twice")
-        return super().construct_mapping(node, deep)
-
-
 def profile_names() -> list[str]:
     """The profiles of ours."""
     folder = files("duramen.configs") / "profiles"
@@ -71,7 +59,7 @@ def load_profile(name: str) -> Profile:
     if not path.is_file():
         known = ", ".join(profile_names())
         raise DuramenError(f"no profile {name!r}: take one of {known}, or name a YAML file")
-    raw = parse_profile(_read(path), name)
+    raw = parse_profile(read_text(path), name)
     if (base := raw.pop("based_on", None)) is not None:
         if base not in profile_names():
             known = ", ".join(profile_names())
@@ -82,24 +70,11 @@ def load_profile(name: str) -> Profile:
 
 def parse_profile(text: str, where: str) -> Raw:
     """Sections and values by key, the reasons left out. Raises DuramenError, `where` first."""
-    try:
-        value = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise DuramenError(f"{where} is no YAML that can be read: {said}") from None
+    value = parse_yaml(text, where)
     if not isinstance(value, dict):
         raise DuramenError(f"{where} holds no keys: a profile begins with one like `engine:`")
     _check_keys(value, (*SECTIONS, *VALUES), where, "")
     return {key: _without_reasons(key, part, where) for key, part in value.items()}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DuramenError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DuramenError(f"{path} is no UTF-8 text") from None
 
 
 def _read_ours(name: str) -> Raw:

@@ -18,7 +18,7 @@ from duramen.experiments.prices.book import Entry
 from duramen.experiments.prices.call import KEY_TOKENS, WriteKind
 from duramen.experiments.prices.money import Prices, Tariff, Tier
 from duramen.experiments.prices.rules import CacheKind, CacheRules
-from duramen.experiments.prices.yaml_file import convert, iso_date, parse_yaml, usd
+from duramen.experiments.prices.yaml_file import convert, iso_date, price_mapping, usd
 from duramen.layout.errors import PriceError
 
 
@@ -76,8 +76,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def parse_book(text: str, where: str) -> list[Entry]:
-    """The entries of a price file. Raises PriceError with `where` and the key that is wrong."""
-    file = convert(parse_yaml(text, where), _File, where)
+    """The entries of a price file. Raises DuramenError with `where` and the key that is wrong."""
+    file = convert(price_mapping(text, where), _File, where)
     date = iso_date(file.date, f"{where}: date")
     check_sources(file.sources, where)
     caches = {}

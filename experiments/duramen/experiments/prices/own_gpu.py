@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from duramen.experiments.prices.book_file import Source, check_named, check_sources
-from duramen.experiments.prices.yaml_file import convert, iso_date, parse_yaml, read_text, usd
+from duramen.experiments.prices.yaml_file import convert, iso_date, price_mapping, usd
 from duramen.layout.errors import PriceError
+from duramen.serving.strict_yaml import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +118,13 @@ def packaged_gpus() -> dict[str, TimeModel]:
 
 
 def load_gpus(path: Path) -> dict[str, TimeModel]:
-    """A file of the user's, in the form of the packaged one. Raises PriceError."""
+    """A file of the user's, in the form of the packaged one. Raises DuramenError."""
     return parse_gpus(read_text(path), str(path))
 
 
 def parse_gpus(text: str, where: str) -> dict[str, TimeModel]:
-    """Raises PriceError with `where` and the key that is wrong."""
-    file = convert(parse_yaml(text, where), _File, where)
+    """Raises DuramenError with `where` and the key that is wrong."""
+    file = convert(price_mapping(text, where), _File, where)
     date = iso_date(file.date, f"{where}: date")
     check_sources(file.sources, where)
     found = {}

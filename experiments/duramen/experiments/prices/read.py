@@ -7,8 +7,8 @@ from pathlib import Path
 from duramen.experiments.prices.book import Book, Entry
 from duramen.experiments.prices.book_file import parse_book
 from duramen.experiments.prices.litellm import parse_litellm
-from duramen.experiments.prices.yaml_file import read_text
 from duramen.layout.errors import PriceError
+from duramen.serving.strict_yaml import read_text
 
 PROVIDERS = ("anthropic", "deepseek", "google", "mistral", "openai")
 
@@ -27,7 +27,7 @@ def packaged_book(providers: Iterable[str] = PROVIDERS) -> Book:
 
 
 def load_book(path: Path) -> Book:
-    """A price file of ours (YAML) or LiteLLM's (JSON). Raises PriceError with file and key."""
+    """A price file of ours (YAML) or LiteLLM's (JSON). Raises DuramenError with file and key."""
     text = read_text(path)
     if text.lstrip().startswith(("{", "[")):
         return Book(tuple(parse_litellm(text, path)))

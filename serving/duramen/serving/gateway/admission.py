@@ -13,7 +13,7 @@ of the tenant with the longest queue, or a flood would keep the others out of it
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -32,12 +32,6 @@ class Slot:
 
     priority: int
     queued_s: float
-
-
-@dataclass(frozen=True)
-class Load:
-    num_running: int
-    num_queued: int
 
 
 class Admission:
@@ -62,21 +56,13 @@ class Admission:
     def num_queued(self) -> int:
         return self._all.num_queued
 
-    @property
-    def by_tenant(self) -> Mapping[str, Load]:
-        """Tenants with a call that runs or waits."""
-        return {name: Load(t.num_running, t.num_queued) for name, t in self._lanes.items()}
-
     @asynccontextmanager
-    async def admit(
-        self, tenant: str, uncached_tokens: int | None, deadline_s: float | None = None
-    ) -> AsyncIterator[Slot]:
+    async def admit(self, tenant: str, uncached_tokens: int | None) -> AsyncIterator[Slot]:
         """Wait for a slot, and hold it while the block runs.
 
         `uncached_tokens`: what the call is expected to compute; None, where nobody knows, adds no
-        penalty. `deadline_s`: how long it may wait from now on; None is `limits.deadline_s`.
-        Raises ApiError: 429 if the queue is full or its place went to another tenant, 503 if the
-        deadline passed in the queue or the gateway is shutting down.
+        penalty. How long it may wait is the caller's to limit. Raises ApiError: 429 if the queue is
+        full or its place went to another tenant, 503 if the gateway is shutting down.
         """
         if self._is_closed:
             raise _shutting_down()
@@ -84,7 +70,7 @@ class Admission:
         priority = self._priority(arrived_s, uncached_tokens)
         with self._held(tenant, priority) as call:
             if call.is_waiting:
-                await self._until_let_in(call, deadline_s)
+                await self._until_let_in(call)
             yield Slot(priority, self._clock() - arrived_s)
 
     def close(self) -> None:
@@ -143,24 +129,12 @@ class Admission:
         self._all.num_queued += 1
         lane.num_queued += 1
 
-    async def _until_let_in(self, call: Call, deadline_s: float | None) -> None:
+    async def _until_let_in(self, call: Call) -> None:
         """Return once the call has a slot, or raise what it was refused with."""
-        loop = asyncio.get_running_loop()
-        call.woken = loop.create_future()
-        wait_s = self._limits.deadline_s if deadline_s is None else max(0.0, deadline_s)
-        timer = loop.call_later(wait_s, self._expire, call)
-        try:
-            await call.woken
-        finally:
-            timer.cancel()
+        call.woken = asyncio.get_running_loop().create_future()
+        await call.woken
         if call.refusal:
             raise call.refusal
-
-    def _expire(self, call: Call) -> None:
-        if call.is_waiting:
-            message = "the call's deadline passed while it waited for the engine"
-            retry_after_s = self._retry_after_s(call.lane)
-            self._turn_away(call, _unavailable(message, "deadline_exceeded", retry_after_s))
 
     def _let_in(self) -> None:
         while self._all.has_slot:
@@ -207,9 +181,6 @@ class Admission:
         return float(max(1, math.ceil(drained_s)))
 
 
-def _unavailable(message: str, code: str, retry_after_s: float | None = None) -> ApiError:
-    return ApiError(503, message, type="server_error", code=code, retry_after_s=retry_after_s)
-
-
 def _shutting_down() -> ApiError:
-    return _unavailable("the gateway is shutting down", "shutting_down")
+    message = "the gateway is shutting down"
+    return ApiError(503, message, type="server_error", code="shutting_down")

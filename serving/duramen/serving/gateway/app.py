@@ -14,20 +14,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duramen.serving.gateway import log
 from duramen.serving.gateway.chat import ChatService
+from duramen.serving.gateway.completions import CompletionService
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.gateway import Gateway
+from duramen.serving.gateway.models import ModelPages
 from duramen.serving.gateway.openapi import openapi
-from duramen.serving.gateway.others import Endpoints
+from duramen.serving.gateway.session_pages import SessionPages
+from duramen.serving.gateway.status import StatusPages
+from duramen.serving.gateway.tokenize import TokenizeService
 from duramen.serving.gateway.wire import (
     AT_END,
     REQUEST_ID,
     Answering,
     Disconnected,
     cut_off,
+    send_error,
     send_json,
 )
-
-CHAT = "/v1/chat/completions"
+from duramen.serving.vllm.protocol import CHAT_PATH
 
 Serve = Callable[[Request, Receive, Answering], Awaitable[None]]
 
@@ -75,7 +79,7 @@ def make_app(gateway: Gateway) -> ASGIApp:
     routed = _routed(gateway, chat)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if (scope.get("method"), scope.get("path")) == ("POST", CHAT):
+        if (scope.get("method"), scope.get("path")) == ("POST", CHAT_PATH):
             await chat(scope, receive, send)
         else:
             await routed(scope, receive, send)
@@ -84,7 +88,7 @@ def make_app(gateway: Gateway) -> ASGIApp:
 
 
 def _routed(gateway: Gateway, chat: Endpoint) -> Starlette:
-    others = Endpoints(gateway)
+    models, sessions, status = ModelPages(gateway), SessionPages(gateway), StatusPages(gateway)
     description = openapi()
 
     async def described(request: Request, receive: Receive, send: Send) -> None:
@@ -96,15 +100,15 @@ def _routed(gateway: Gateway, chat: Endpoint) -> Starlette:
 
     routed = Starlette(
         routes=[
-            Route(CHAT, chat, methods=["POST"]),
-            route("/v1/completions", others.completions, "POST"),
-            route("/v1/models", others.models, "GET"),
-            route("/v1/models/{model:path}", others.models, "GET"),
-            route("/tokenize", others.tokenize, "POST"),
-            route("/v1/duramen/sessions", others.sessions, "GET"),
-            route("/v1/duramen/sessions/{session:path}", others.session, "GET", "DELETE"),
-            route("/health", others.health, "GET"),
-            route("/metrics", others.metrics, "GET"),
+            Route(CHAT_PATH, chat, methods=["POST"]),
+            route("/v1/completions", CompletionService(gateway), "POST"),
+            route("/v1/models", models, "GET"),
+            route("/v1/models/{model:path}", models, "GET"),
+            route("/tokenize", TokenizeService(gateway), "POST"),
+            route("/v1/duramen/sessions", sessions.listed, "GET"),
+            route("/v1/duramen/sessions/{session:path}", sessions.one, "GET", "DELETE"),
+            route("/health", status.health, "GET"),
+            route("/metrics", status.metrics, "GET"),
             route("/openapi.json", described, "GET"),
         ],
         exception_handlers={HTTPException: _http_error},  # type: ignore[dict-item]
@@ -125,4 +129,4 @@ class _Refusal:
         self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, self._error.status, self._error.body, self._headers)
+        await send_error(send, self._error, self._headers)

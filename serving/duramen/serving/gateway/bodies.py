@@ -38,10 +38,6 @@ class Bodies:
         self._most_bytes = NUM_LARGEST * limits.max_body_bytes
         self._by_tenant: Counter[str] = Counter()
 
-    @property
-    def num_bytes(self) -> int:
-        return self._by_tenant.total()
-
     async def read(self, request: Request, tenant: str) -> dict[str, Any]:
         """The JSON object in the body. Its weight counts until the request's AT_END.
 

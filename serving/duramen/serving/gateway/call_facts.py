@@ -1,17 +1,18 @@
 """What is known of a call when it has ended: numbers and names, never what was said in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from duramen.layout.bounds import Bounds
 from duramen.layout.zones import Zone
+from duramen.serving.kv.attribute import Mismatch
 
 Status = Literal["ok", "client_gone", "refused", "engine_error", "deadline"]
-Mismatch = Literal["in_flight_sharing", "evicted", "event_lag", "other"]
 BreakCause = Literal[
     "edit",
     "tools",
+    "arguments",
     "clock",
     "uuid",
     "hash",
@@ -39,8 +40,9 @@ class CallFacts:
     that the KV mirror promised. `delivered` (tokens): cached tokens that the engine reported; the
     caller says None where that number is not this prompt's. `queue_s`: None if the call never
     queued. `ttft_s`: from the call's arrival to the first piece of its reply; None for an answer
-    that came whole. `itl_s`: time between two pieces of a reply, one for each piece but the first.
-    `store_s`: what the call waited for group commits in all. `policies`: names of those that acted.
+    that came whole. `volatile_kinds`: of fields in the root that look as if they change.
+    `itl_s`: time between two pieces of a reply, one for each piece but the first. `store_s`: what
+    the call waited for group commits in all. `policies`: names of those that acted.
     """
 
     tenant: str
@@ -54,6 +56,7 @@ class CallFacts:
     delivered: int | None = None
     mismatch: Mismatch | None = None
     break_cause: BreakCause | None = None
+    volatile_kinds: Collection[str] = ()
     queue_s: float | None = None
     ttft_s: float | None = None
     itl_s: Sequence[float] = ()

@@ -17,12 +17,35 @@ _OTHERS_RENDER: Mapping[
     "media_io_kwargs": (None, {}),
 }
 
+# what a template is given beside the arguments that are free
+_NOT_ARGUMENTS = frozenset(
+    {
+        "messages",
+        "conversation",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+        "tokenize",
+        "strftime_now",
+        "raise_exception",
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "unk_token",
+    }
+)
+
 
 def why_not_exact(body: Mapping[str, Any]) -> str | None:
     """None if the prompt can be laid out here; else what is in the way, for the client to read."""
     for name, neutral in _OTHERS_RENDER.items():
         if body.get(name) not in neutral:
             return f"{name} is rendered by the engine"
+    for name in body.get("chat_template_kwargs") or {}:
+        if name in _NOT_ARGUMENTS:
+            return f"chat_template_kwargs sets {name}"
     for i, message in enumerate(body["messages"]):
         content = message.get("content")
         if isinstance(content, list):

@@ -1,9 +1,10 @@
 """What the gateway logs: JSON lines that cannot hold what was said in a call.
 
-Nobody has to remember to redact. A line has only fields of `Fields`; text in them must look like a
-name (letters, digits and a few signs, no spaces, at most 128), else it is withheld; of an exception
-the type and the places in the code are kept, never its message, which may quote a prompt. Lines of
-libraries keep their logger, level and exception alike, and lose their text.
+Nobody has to remember to redact. A call's line has the fields of `call_ended`, an event's only
+those of `Fields`; text in them must look like a name (letters, digits and a few signs, no spaces,
+at most 128), else it is withheld; of an exception the type and the places in the code are kept,
+never its message, which may quote a prompt. Lines of libraries keep their logger, level and
+exception alike, and lose their text.
 """
 
 import logging
@@ -32,23 +33,11 @@ LOGGER = logging.getLogger("duramen.gateway")
 
 
 class Fields(TypedDict, total=False):
-    """All that a line may have beside time, level and event."""
+    """All that an event may have beside time, level and its name."""
 
     request_id: str
-    tenant: str
-    session_id: str
-    model: str
-    status: str
     engine: str
     generation: int
-    host: str
-    port: int
-    http_status: int
-    num_running: int
-    num_queued: int
-    num_sessions: int
-    num_tenants: int
-    duration_s: float
     error: BaseException
 
 

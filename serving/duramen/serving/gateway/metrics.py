@@ -14,9 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from duramen.kernels.device import GpuReading
+from duramen.layout.volatile_patterns import Kind
 from duramen.layout.zones import Zone
-from duramen.serving.gateway.call_facts import BreakCause, CallFacts, Mismatch
+from duramen.serving.gateway.call_facts import BreakCause, CallFacts
 from duramen.serving.gateway.series import Count, Histogram
+from duramen.serving.kv.attribute import Mismatch
 
 WAIT_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 TTFT_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 300.0)
@@ -94,6 +96,12 @@ class Metrics:
             ("cause",),
             [(name,) for name in get_args(BreakCause)],
         )
+        self._volatile = Count(
+            "duramen_volatile_roots_total",
+            "Calls whose root holds a field that looks as if it changes, by kind.",
+            ("kind",),
+            [(kind,) for kind in get_args(Kind) if kind != "changed text"],
+        )
         self._restarts = Count(
             "duramen_engine_restarts_total", "Engines that were started again after they had died."
         )
@@ -129,6 +137,8 @@ class Metrics:
         self._sampled.add(call.sampled_tokens, *tenant)
         if call.mismatch is not None:
             self._mismatches.add(1, call.mismatch)
+        for kind in call.volatile_kinds:
+            self._volatile.add(1, kind)
         if call.break_cause is not None:
             self._breaks.add(1, call.break_cause)
         for series, seconds in (

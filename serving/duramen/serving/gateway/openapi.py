@@ -229,8 +229,7 @@ def _answer_schemas() -> Json:
             duramen={"type": "object"},
         ),
         "Completion": _object(
-            {**reply, "object": {"const": "text_completion"}, "choices": _array(text_choice)},
-            duramen={"type": "object"},
+            {**reply, "object": {"const": "text_completion"}, "choices": _array(text_choice)}
         ),
         "Tokens": _object({"tokens": _array(COUNT), "count": COUNT, "max_model_len": COUNT}),
         "Model": _object({"id": STRING, "object": {"const": "model"}, "owned_by": STRING}),

@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
-import msgspec
-
 from duramen.layout.blocks import BlockHash
 from duramen.layout.zones import Zone
-from duramen.serving.gateway.sessions.conversation import Head
-from duramen.serving.gateway.sessions.records import Turn, path_to
+from duramen.serving.gateway.sessions.head import head_of
+from duramen.serving.gateway.sessions.records import hashes_of, ids_of, path_to
 from duramen.serving.gateway.sessions.tree import Session
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.kv.seen import HASH_BYTES
@@ -27,8 +25,8 @@ def resident_tokens(session: Session, mirror: KvMirror) -> Counter[Zone]:
     turn = max(session.turns(), key=lambda turn: turn.created_s, default=None)
     if turn is None or mirror.broken:
         return Counter()
-    path = [*path_to(turn.parent), turn, *turn.replies[:1]]
-    hashes = b"".join(node.hashes for node in path)
+    past = path_to(turn.parent)
+    hashes = hashes_of([*past, turn, *turn.replies[:1]])
     low, high = 0, len(hashes) // HASH_BYTES
     while low < high:
         middle = (low + high) // 2
@@ -37,13 +35,9 @@ def resident_tokens(session: Session, mirror: KvMirror) -> Counter[Zone]:
             low = middle + 1
         else:
             high = middle
-    first = path[0]
-    assert isinstance(first, Turn)
-    root = msgspec.json.decode(first.head, type=Head).root_tokens
-    frozen = sum(len(node.token_ids) for node in path_to(turn.parent))
-    left = low * mirror.block_size
+    root, left = head_of(turn).root_tokens, low * mirror.block_size
     in_root = min(root, left)
-    in_trunk = min(max(frozen - root, 0), left - in_root)
+    in_trunk = min(max(len(ids_of(past)) - root, 0), left - in_root)
     in_leaf = left - in_root - in_trunk
     return Counter({Zone.ROOT: in_root, Zone.TRUNK: in_trunk, Zone.LEAF: in_leaf})
 

@@ -52,7 +52,8 @@ class SessionSettings:
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """All off: nothing in a request changes unless one of these is set."""
+    """All off: nothing in a request changes unless one of these is set. Breaks that volatile fields
+    of the root cause are always reported; `volatile` "leaf" also moves the fields to the end."""
 
     volatile: Volatile = "report"
     freeze_tools: bool = False

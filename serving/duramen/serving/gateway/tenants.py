@@ -7,8 +7,6 @@ begins, which prompts the others have sent. Put only tenants into a group that m
 """
 
 import hmac
-import ipaddress
-import logging
 import os
 import secrets
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.key_file import KeyLine, KeyLines, digest, read_keys, read_private
 
-LOG = logging.getLogger(__name__)
 SECRET_BYTES = 32
 
 Stamp = tuple[int, ...] | None  # changes when a file does; None: it cannot be seen
@@ -50,22 +47,16 @@ class Tenants:
         return cls(None)
 
     @classmethod
-    def load(
-        cls,
-        path: Path,
-        *,
-        secret_file: Path | None = None,
-        warn: Callable[[str], None] = LOG.warning,
-    ) -> "Tenants":
+    def load(cls, path: Path, warn: Callable[[str], None]) -> "Tenants":
         """Keys from a key file, which is read again when it has changed: a key that is taken out of
         it is refused from the next request on. If the changed file is broken, the keys from before
         stay, and `warn` gets the reason.
 
-        `secret_file`: what salts are derived from, `path` with ".secret" behind it if None; made if
-        it is not there. While it stays the same, so do the salts, and caches outlive a restart.
+        Salts are derived from the file `path` with ".secret" behind it, which is made if it is not
+        there. While it stays the same, so do the salts, and caches outlive a restart.
         Raises DuramenError if a file cannot be used or `path` holds no key.
         """
-        return cls(_Keys(path, secret_file or secret_beside(path), warn))
+        return cls(_Keys(path, warn))
 
     @property
     def have_keys(self) -> bool:
@@ -100,14 +91,14 @@ def request_salt(tenant: Tenant, client_salt: str | None) -> str:
 class _Keys:
     """The tenants of a key file, kept up to date with it."""
 
-    def __init__(self, path: Path, secret_file: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self._path = path
         self._warn = warn
         self._stamp = _stamp(path)
         lines = read_keys(path)
         if not lines:
             raise DuramenError(f"{path} holds no key: duramen key NAME --file {path} adds one")
-        self._secret = salt_secret(secret_file)
+        self._secret = salt_secret(secret_beside(path))
         self._tenants = self._of(lines)
 
     def current(self) -> dict[bytes, Tenant]:
@@ -171,13 +162,3 @@ def salt_secret(path: Path) -> bytes:
 
 def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can be meant."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+CHARACTERS_PER_TOKEN = 4
+
 # Fields that are the gateway's to set, whatever a client sends.
 OURS = frozenset(
     {
@@ -49,6 +51,18 @@ def passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(extra := sent.get("vllm_xargs"), Mapping):
         sent["vllm_xargs"] = {name: value for name, value in extra.items() if name not in OURS}
     return sent
+
+
+def estimated_tokens(text: object) -> int:
+    """Of a prompt that is not encoded here: about four characters make a token. Ids count as
+    they are."""
+    if isinstance(text, str):
+        return len(text) // CHARACTERS_PER_TOKEN
+    if isinstance(text, Mapping):
+        return sum(estimated_tokens(value) for value in text.values())
+    if isinstance(text, list):
+        return sum(estimated_tokens(value) for value in text)
+    return 1
 
 
 def engine_fields(salt: str, priority: int | None) -> dict[str, Any]:

@@ -7,8 +7,11 @@ common with it. Blocks that such a call completed while decoding are not in the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from duramen.layout.blocks import BlockHash, reusable_tokens
+
+Mismatch = Literal["in_flight_sharing", "evicted", "event_lag", "other"]
 
 
 @dataclass(eq=False)
@@ -46,7 +49,7 @@ class Flight:
         for flight in (self, other):
             flight.num_shared = max(flight.num_shared or 0, num_shared)
 
-    def mismatch(self, delivered: int | None, num_removed: int) -> str | None:
+    def mismatch(self, delivered: int | None, num_removed: int) -> Mismatch | None:
         """The class (see classify) of what was delivered other than `predicted`; None if it was
         just that, or if one of them is not known. `num_removed`: blocks seen leaving by now."""
         predicted, most = self.predicted, self.predicted_most
@@ -113,7 +116,7 @@ class Flights:
         *,
         num_removed: int,
         computed: Sequence[BlockHash] = (),
-    ) -> str | None:
+    ) -> Mismatch | None:
         """The call has ended: the class of its mismatch, if any. `computed`: the full blocks of its
         prompt and of what was sampled, but for the last token."""
         self.leave(flight)
@@ -158,7 +161,7 @@ def classify(
     shared: bool,
     evicted: bool,
     lagging: bool,
-) -> str:
+) -> Mismatch:
     """Why a prediction made when the call was sent was not what the engine found.
 
     in_flight_sharing: a call that ran meanwhile has that much of the prefix in common and stored

@@ -11,7 +11,7 @@ number that may be wrong.
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from duramen.layout.blocks import BlockHash, block_hashes, match_prefix
+from duramen.layout.blocks import BlockHash, block_hashes
 
 
 class KvMirror:
@@ -91,14 +91,9 @@ class KvMirror:
         self._num_named.clear()
         self.broken = self.broken or reason
 
-    def predicted(self, token_ids: Sequence[int], salt: str = "") -> int | None:
-        """Leading tokens that the engine would find resident now, or None if that is not known."""
-        if self.broken:
-            return None
-        return match_prefix(token_ids, self._num_copies, self.block_size, salt)
-
     def resident(self, hashes: Sequence[BlockHash], num_tokens: int) -> int | None:
-        """As `predicted`, for a prompt of `num_tokens` whose full blocks have these hashes."""
+        """Leading tokens that the engine would find resident now of a prompt of `num_tokens` whose
+        full blocks have these hashes; None if that is not known."""
         if self.broken:
             return None
         num_blocks = 0

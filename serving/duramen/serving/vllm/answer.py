@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from duramen.layout.errors import EngineError
+from duramen.layout.errors import EngineError, PromptMismatch
 from duramen.serving.vllm.gathered import Gathered
 from duramen.serving.vllm.protocol import Completion, OnTokens
 
@@ -50,7 +50,7 @@ class Answer:
         Raises EngineError if the answer was cut off.
         """
         if not self._confirmed:
-            raise EngineError(
+            raise PromptMismatch(
                 "the engine did not say which token ids it ran: nothing can be claimed"
             )
         if self.finish_reason in (None, "abort", "error") or self._usage is None:
@@ -72,7 +72,7 @@ class Answer:
 
     def _confirm(self, ran: Sequence[int]) -> None:
         if list(ran) != self._sent:
-            raise EngineError(
+            raise PromptMismatch(
                 f"the engine ran other token ids than the {len(self._sent)} sent "
                 f"({len(ran)} came back): this server does not take token ids in chat requests"
             )

@@ -12,9 +12,9 @@ import msgspec
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.vllm.fake import EOS, Decode, FakeEngine, sample
 from duramen.serving.vllm.gathered import Gathered
-from duramen.serving.vllm.protocol import Sampling
+from duramen.serving.vllm.protocol import CHAT_PATH, Sampling
 
-CHAT = "/v1/chat/completions"
+CHAT = CHAT_PATH
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class EngineHttp:
 
     def __init__(self, url: str, explain: Callable[[], str], *, api_key: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._explain = explain
+        self.explain = explain
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
@@ -30,10 +30,6 @@ class EngineHttp:
     async def get(self, path: str) -> bytes:
         async with self._request("GET", path, None) as response:
             return await response.read()
-
-    def explain(self) -> str:
-        """What is known of a server that does not answer: a sentence."""
-        return self._explain()
 
     async def get_json(self, path: str) -> Any:
         return self._json(path, await self.get(path))
@@ -73,7 +69,7 @@ class EngineHttp:
                         raise self._refusal(event["error"].get("code") or 500, data)
                     batch.append(data)
                 yield batch
-        raise EngineError(f"the engine broke off in the middle of an answer. {self._explain()}")
+        raise EngineError(f"the engine broke off in the middle of an answer. {self.explain()}")
 
     async def close(self) -> None:
         await self._session.close()
@@ -102,7 +98,7 @@ class EngineHttp:
         except (aiohttp.ClientError, TimeoutError) as error:
             what = str(error) or type(error).__name__
             raise EngineError(
-                f"no answer from the engine at {self.url}: {what}. {self._explain()}"
+                f"no answer from the engine at {self.url}: {what}. {self.explain()}"
             ) from error
 
     def _refusal(self, status: int, body: bytes) -> EngineError:
@@ -123,4 +119,4 @@ class EngineHttp:
                 reason=line,
                 param=param if isinstance(param, str) else None,
             )
-        return EngineError(f"the engine failed ({status}): {line} {self._explain()}")
+        return EngineError(f"the engine failed ({status}): {line} {self.explain()}")

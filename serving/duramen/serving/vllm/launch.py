@@ -75,7 +75,7 @@ class VllmProcess:
     def __init__(self, config: VllmConfig) -> None:
         build, version = installed_build()
         check_version(version)
-        port = config.port if config.port is not None else _free_port()
+        port = config.port if config.port is not None else free_port()
         _check_port(port)
         self.url = f"http://{HOST}:{port}"
         self.model_dir = config.model_dir
@@ -184,7 +184,8 @@ def _build_environment(config: VllmConfig, build: Build) -> dict[str, str]:
     return {"VLLM_CPU_KVCACHE_SPACE": str(config.kv_cache_gib or CPU_KV_CACHE_GIB)}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One of this machine that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -8,6 +8,8 @@ from duramen.layout.errors import LayoutError
 from duramen.serving.kv.mirror import KvMirror
 from duramen.serving.vllm.timings import EngineTimes
 
+CHAT_PATH = "/v1/chat/completions"
+
 Tool = Mapping[str, Any]  # an OpenAI tool definition
 OnTokens = Callable[[tuple[int, ...], str], None]  # newly sampled ids and the text they added
 

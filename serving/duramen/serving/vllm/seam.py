@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from duramen.layout.errors import EngineError
 from duramen.serving.vllm.answer import Answer
 from duramen.serving.vllm.http import EngineHttp
-from duramen.serving.vllm.protocol import Completion, OnTokens, Sampling, Tool
+from duramen.serving.vllm.protocol import CHAT_PATH, Completion, OnTokens, Sampling, Tool
 
 MESSAGE_KEYS = ("role", "content", "tool_calls", "reasoning")
 PROBE = (3, 1, 2)  # no template renders this
@@ -55,7 +55,7 @@ class ChatSeam:
         if salt:
             body["cache_salt"] = salt
         answer = Answer(token_ids, on_tokens)
-        async for event in self._http.stream("/v1/chat/completions", body):
+        async for event in self._http.stream(CHAT_PATH, body):
             answer.add(event)
         return answer.completion()
 

@@ -8,22 +8,20 @@ makes them reusable. It also takes KV space and context, so it must be shorter t
 from collections.abc import Callable, Sequence
 
 from duramen.layout.align import align
-from duramen.serving.gateway.policies.content import Message, num_root, texts, with_texts
+from duramen.serving.gateway.message_text import Message, num_system, texts, with_texts
 
 MIN_UNIT_TOKENS = 64  # below, what a boundary costs is not worth a changed prompt
 MAX_TRIES = 8  # to hit a boundary exactly
 
 
-def root_padding(
-    root_tokens: int, unit: int, *, later_sessions: float = 1.0, min_padding: int = 1
-) -> int:
-    """Tokens to pad a root of `root_tokens` with, 0 where it does not pay: (tokens behind the last
-    boundary) x `later_sessions` must be more than the padding.
+def root_padding(root_tokens: int, unit: int, *, min_padding: int = 1) -> int:
+    """Tokens to pad a root of `root_tokens` with, 0 where it does not pay: one later session must
+    save more tokens, those behind the last boundary, than the padding has.
 
     `unit`: match unit, in tokens. `min_padding`: the shortest padding there is. Raises LayoutError
     for sizes that cannot be.
     """
-    made = align(root_tokens, unit, (), (later_sessions,), min_padding)
+    made = align(root_tokens, unit, (), (1.0,), min_padding)
     return made.num_padding if unit >= MIN_UNIT_TOKENS else 0
 
 
@@ -32,8 +30,6 @@ def pad_root(
     root_tokens: int,
     unit: int,
     count: Callable[[str], int],
-    *,
-    later_sessions: float = 1.0,
 ) -> list[Message] | None:
     """`messages` with a filler behind the last text of the root, so that the root grows exactly to
     a boundary; None where that does not pay, no number of words does it, or there is no such text.
@@ -41,7 +37,7 @@ def pad_root(
     `root_tokens`: of all that is before the first turn, tools and template included, as rendered
     without the filler. `count`: tokens of a text. Equal arguments give equal messages.
     """
-    last = num_root(messages) - 1
+    last = num_system(messages) - 1
     written = texts(messages[last]) if last >= 0 else []
     if not written:
         return None
@@ -51,7 +47,7 @@ def pad_root(
         return count(written[-1] + filler(num_words)) - before
 
     shortest = max(added(0), 1)
-    padding = root_padding(root_tokens, unit, later_sessions=later_sessions, min_padding=shortest)
+    padding = root_padding(root_tokens, unit, min_padding=shortest)
     num_words = _words(padding, shortest, added) if padding else None
     if num_words is None:
         return None

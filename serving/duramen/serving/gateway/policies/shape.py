@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from duramen.layout.frame import frame, frame_lines
-from duramen.layout.volatility import VolatileField
-from duramen.serving.gateway.policies.content import num_root, role_of, texts
+from duramen.serving.gateway.message_text import num_system, role_of, texts
 from duramen.serving.gateway.policies.reminder import reminder
 from duramen.serving.gateway.policies.tools import freeze
 from duramen.serving.gateway.policies.volatile import Moved, move_fields
@@ -24,15 +23,13 @@ VALUES_HEADER = "Values of the fields that the system message refers to:"
 class Shaped:
     """`suffix`: text that goes directly behind the content of the last message, in this call only;
     it opens with an empty line. `acted`: a line for each policy that acted or could not, without
-    content of the prompt. `volatile`: the fields that were moved to the suffix, by their place in
-    the client's text.
+    content of the prompt.
     """
 
     messages: list[Message]
     tools: list[Tool]
     suffix: str = ""
     acted: tuple[str, ...] = ()
-    volatile: tuple[VolatileField, ...] = ()
 
 
 def shape(
@@ -70,13 +67,13 @@ def shape(
         acted += [line] if line else []
     parts = []
     if settings.reminder_tokens > 0:
-        root = [text for message in shaped[: num_root(shaped)] for text in texts(message)]
+        root = [text for message in shaped[: num_system(shaped)] for text in texts(message)]
         reminded = reminder(root, settings.reminder_tokens, lambda text: count("\n\n" + text))
         acted += _said("reminder of the root's rules", reminded, has_place)
         parts += [reminded] if reminded and has_place else []
     parts += ["\n".join([VALUES_HEADER, *moved.lines])] if moved.lines else []
     suffix = "".join(f"\n\n{part}" for part in parts)
-    return Shaped(shaped, tools, suffix, tuple(acted), moved.fields)
+    return Shaped(shaped, tools, suffix, tuple(acted))
 
 
 def _said(line: str, done: object, has_place: bool) -> list[str]:

@@ -1,11 +1,13 @@
 """Roots that were used lately, computed again after an engine (re)start, before anyone asks."""
 
+import logging
 from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from duramen.layout.errors import LayoutError
+from duramen.layout.errors import EngineError, LayoutError
+from duramen.serving.gateway import log
 
 LOWEST_PRIORITY = 2**62  # vLLM runs lower numbers first
 
@@ -17,12 +19,6 @@ class Root:
     token_ids: Sequence[int]
     salt: str
     num_uses: int
-
-
-@dataclass(frozen=True)
-class Warmed:
-    num_sent: int
-    num_failed: int
 
 
 Send = Callable[[Sequence[int], str, int], Awaitable[object]]  # token ids, salt, priority
@@ -55,16 +51,14 @@ class RecentRoots:
         return sorted(latest, key=lambda root: -root.num_uses)
 
 
-async def warm(roots: Sequence[Root], send: Send) -> Warmed:
+async def warm(roots: Sequence[Root], send: Send) -> None:
     """Send each root once, one after the other, behind all other work.
 
-    `send` computes a prompt and one token. What it raises is counted: a root that cannot be warmed
-    is computed by the first call that needs it.
+    `send` computes a prompt and one token. An EngineError that it raises is logged: a root that
+    cannot be warmed is computed by the first call that needs it.
     """
-    num_failed = 0
     for root in roots:
         try:
             await send(root.token_ids, root.salt, LOWEST_PRIORITY)
-        except Exception:
-            num_failed += 1
-    return Warmed(len(roots), num_failed)
+        except EngineError as error:
+            log.event("root_not_warmed", logging.WARNING, error=error)

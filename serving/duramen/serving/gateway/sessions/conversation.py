@@ -6,12 +6,14 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
-from duramen.layout.blocks import ROOT, BlockHash, block_hashes, common_prefix, salted_root
+from duramen.layout.blocks import BlockHash, block_hashes, common_prefix, salted_root
+from duramen.layout.chat_messages import template_tools
 from duramen.layout.fingerprint import chain, head_digest, message_prints
 from duramen.layout.stream import Sampled
 from duramen.layout.template import ChatTemplate
@@ -25,6 +27,7 @@ from duramen.layout.transcript import (
 )
 from duramen.layout.zones import Prompt, Zone
 from duramen.serving.gateway.policies.align import pad_root
+from duramen.serving.gateway.sessions.head import Head, began_at, head_of, root_digest
 from duramen.serving.gateway.sessions.recognise import (
     Edit,
     Match,
@@ -33,7 +36,14 @@ from duramen.serving.gateway.sessions.recognise import (
     nearest,
     recognise,
 )
-from duramen.serving.gateway.sessions.records import Reply, Scope, Turn, path_to
+from duramen.serving.gateway.sessions.records import (
+    Reply,
+    Scope,
+    Turn,
+    hashes_of,
+    ids_of,
+    path_to,
+)
 from duramen.serving.gateway.sessions.spans import pack_spans
 from duramen.serving.gateway.sessions.tree import Session, SessionTree
 from duramen.serving.kv.seen import HASH_BYTES
@@ -43,7 +53,8 @@ Relation = Literal["new", "extends", "retries", "branches"]
 
 @dataclass(frozen=True)
 class Model:
-    """How the served model reads messages. `history`: see layout.transcript."""
+    """How the served model reads messages. `history`: see layout.transcript. `digest`: of tokenizer
+    and template, with which other ids were made than with any other."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -51,13 +62,17 @@ class Model:
     block_size: int
     history: Literal["verbatim", "template"] = "verbatim"
 
+    @cached_property
+    def digest(self) -> bytes:
+        made_with = msgspec.json.encode([self.tokenizer.spec, self.template.source])
+        return blake2b(made_with, digest_size=16).digest()
+
 
 @dataclass(frozen=True)
-class Request:
+class ConversationRequest:
     """`suffix` goes behind the last message in this call; it is no part of what the client says.
     `align_unit`: end a new session's root at a multiple of it where that pays, 0: never."""
 
-    tenant: str
     scope: Scope
     salt: str
     messages: Sequence[Message]
@@ -79,22 +94,11 @@ class Opened:
     hashes: bytes
     relation: Relation
     edit: Edit | None
-    other_root: bool
+    other_head: Literal["tools", "arguments"] | None
     rewritten: bool
     root_padding: int
     deviations: tuple[Deviation, ...]
     zone_tokens: Mapping[Zone, int]
-
-
-class Head(msgspec.Struct):
-    """What a first turn and everything behind it is rendered with."""
-
-    tools: list[dict[str, Any]]
-    arguments: dict[str, Any]
-    salt: str
-    now: str
-    generation_prompt: str
-    root_tokens: int
 
 
 class Conversations:
@@ -105,7 +109,7 @@ class Conversations:
         self.tree = tree
         self._held: dict[int, Session] = {}  # by turn
 
-    def open(self, request: Request, now: datetime.datetime) -> Opened:
+    def open(self, request: ConversationRequest, now: datetime.datetime) -> Opened:
         """Recognise the request and lay its prompt out. Raises LayoutError."""
         self.model.tokenizer.cache.owner = request.scope
         root = root_digest(request.tools, request.arguments, request.salt)
@@ -118,8 +122,9 @@ class Conversations:
             parent = self._as_seen(parent, match, request, question.keys)
         new = _with_suffix(request.messages[match.num_messages :], request.suffix)
         padding = num_past = 0
+        past_messages: list[Message] = []
         if parent is None:
-            began = _first_now(near.turn, now)
+            began = began_at(near.turn, now)
             head, transcript, prompt = self._start(request, new, began)
             padded = self._padded(request, new, prompt)
             if padded is not None:
@@ -127,34 +132,43 @@ class Conversations:
                 head, transcript, prompt = self._start(request, new, began)
                 padding = len(prompt.token_ids) - num_before
         else:
-            head, transcript, num_past = self._resume(parent)
-            prompt = transcript.extend(new)
+            head, transcript, past_messages = self._resume(parent)
+            num_past = len(transcript.token_ids)
+            prompt = transcript.extend(self.model.template.prepared(new))
         session_id = _session_of(near.turn, parent) or request.session
         recorded = common_prefix(list(prompt.token_ids), _ids_to(near.turn, parent))
         rewritten = recorded < num_past
         if rewritten:  # by the template: a first turn of its own
-            parent, new = None, list(transcript.messages)
-        turn = self._turn(request, question.keys[-1], root, parent, new, session_id)
-        turn.created_s = now.timestamp()
+            parent, new, num_past = None, [*past_messages, *new], 0
         head.generation_prompt = str.__str__(transcript.generation_prompt)
-        turn.head = msgspec.json.encode(head) if parent is None else b""
-        first_new = num_past if parent is not None else 0
-        turn.token_ids = array("I", prompt.token_ids[first_new:])
-        turn.spans = pack_spans(s for s in prompt.spans if s.end > first_new or not first_new)
-        past = b"".join(node.hashes for node in path_to(parent))
-        turn.hashes = self._hashes(prompt.token_ids, past, request.salt)
+        past = hashes_of(path_to(parent))
+        turn = Turn(
+            turn_id=_new_id(),
+            session_id=session_id or f"s-{secrets.token_hex(8)}",
+            scope=request.scope,
+            parent=parent,
+            key=question.keys[-1],
+            root=root,
+            head=b"" if parent is not None else msgspec.json.encode(head),
+            messages=msgspec.json.encode(new),
+            num_messages=len(request.messages),
+            token_ids=array("I", prompt.token_ids[num_past:]),
+            spans=pack_spans(s for s in prompt.spans if s.end > num_past or not num_past),
+            hashes=self._hashes(prompt.token_ids, past, request.salt),
+            created_s=now.timestamp(),
+        )
         return Opened(
-            turn,
-            prompt,
-            recorded,
-            past + turn.hashes,
-            relation,
-            near.edit,
-            match.other_root is not None and match.reply is None,
-            rewritten,
-            padding,
-            tuple(transcript.deviations),
-            _zone_tokens(prompt),
+            turn=turn,
+            prompt=prompt,
+            num_recorded=recorded,
+            hashes=past + turn.hashes,
+            relation=relation,
+            edit=near.edit,
+            other_head=_other_head(match, request),
+            rewritten=rewritten,
+            root_padding=padding,
+            deviations=tuple(transcript.deviations),
+            zone_tokens=_zone_tokens(prompt),
         )
 
     @contextmanager
@@ -181,6 +195,15 @@ class Conversations:
         opened.turn.record = record
         self.tree.call_ended(opened.turn)
 
+    def scope_of(self, tenant: str, model_name: str) -> Scope:
+        """Where a tenant's sessions are found."""
+        named = msgspec.json.encode([tenant, model_name, self.model.digest.hex()])
+        return blake2b(named, digest_size=16).digest()
+
+    def num_tokens(self, scope: Scope, text: str) -> int:
+        self.model.tokenizer.cache.owner = scope
+        return len(self.model.tokenizer.encode_text(text))
+
     def session_tools(
         self, scope: Scope, messages: Sequence[Mapping[str, Any]], session: str | None
     ) -> list[dict[str, Any]] | None:
@@ -188,7 +211,7 @@ class Conversations:
         match = recognise(self.tree, asked(scope, None, messages, session))
         if match.reply is None:
             return None
-        return _head(match.reply.turn).tools
+        return head_of(match.reply.turn).tools
 
     def begin_reply(self, turn: Turn, index: int) -> Reply:
         reply = Reply(_new_id(), turn, index)
@@ -224,7 +247,7 @@ class Conversations:
         return token_id in self.model.tokenizer.control_ids | self.model.turn_end_ids
 
     def _as_seen(
-        self, broken: Reply, match: Match, request: Request, keys: Sequence[bytes]
+        self, broken: Reply, match: Match, request: ConversationRequest, keys: Sequence[bytes]
     ) -> Reply:
         """The part of a reply that the client has, as a reply of its own; part of the session from
         `record` on."""
@@ -252,17 +275,20 @@ class Conversations:
         return partial_ids(tokenizer, ids[:num_ids], shown + said[num_characters:end])
 
     def _start(
-        self, request: Request, messages: Sequence[Mapping[str, Any]], now: datetime.datetime
+        self,
+        request: ConversationRequest,
+        messages: Sequence[Mapping[str, Any]],
+        now: datetime.datetime,
     ) -> tuple[Head, Transcript, Prompt]:
         tools = [dict(tool) for tool in request.tools]
-        head = Head(tools, dict(request.arguments), request.salt, now.isoformat(), "", 0)
+        head = Head(tools, dict(request.arguments), request.salt, now.isoformat())
         transcript = self._transcript(head)
-        prompt = transcript.start(messages)
+        prompt = transcript.start(self.model.template.prepared(messages))
         head.root_tokens = sum(s.num_tokens for s in prompt.spans if s.zone is Zone.ROOT)
         return head, transcript, prompt
 
     def _padded(
-        self, request: Request, messages: Sequence[Mapping[str, Any]], prompt: Prompt
+        self, request: ConversationRequest, messages: Sequence[Mapping[str, Any]], prompt: Prompt
     ) -> list[Mapping[str, Any]] | None:
         """`messages` with a root that ends at a boundary, None where that does not pay."""
         if not request.align_unit or not prompt.spans:
@@ -272,10 +298,10 @@ class Conversations:
             messages, shared_tokens(prompt), request.align_unit, lambda text: len(count(text))
         )
 
-    def _resume(self, parent: Reply) -> tuple[Head, Transcript, int]:
-        """The transcript up to the reply, and how many ids that is."""
+    def _resume(self, parent: Reply) -> tuple[Head, Transcript, list[Message]]:
+        """The transcript up to the reply, and its messages as they were sent."""
         path = path_to(parent)
-        head = _head(parent.turn)
+        head = head_of(parent.turn)
         ids = array("I")
         messages: list[Message] = []
         replies: list[Sampled] = []
@@ -287,11 +313,10 @@ class Conversations:
                 messages.append(msgspec.json.decode(node.message))
             ids.extend(node.token_ids)
         transcript = self._transcript(head)
-        token_ids = ids.tolist()
         transcript.resume(
             Frozen(
-                token_ids=token_ids,
-                messages=messages,
+                token_ids=ids,
+                messages=self.model.template.prepared(messages),
                 num_reply_ids=len(parent.token_ids),
                 generation_prompt=head.generation_prompt,
                 root_tokens=head.root_tokens,
@@ -299,74 +324,30 @@ class Conversations:
                 earlier=replies[:-1],
             )
         )
-        return head, transcript, len(ids)
+        return head, transcript, messages
 
     def _transcript(self, head: Head) -> Transcript:
         return Transcript(
             self.model.tokenizer,
             self.model.template,
-            tools=head.tools,
+            tools=template_tools(head.tools),
             now=datetime.datetime.fromisoformat(head.now),
             arguments=head.arguments,
             turn_end_ids=self.model.turn_end_ids,
             history=self.model.history,
         )
 
-    def _turn(
-        self,
-        request: Request,
-        key: bytes,
-        root: bytes,
-        parent: Reply | None,
-        messages: Sequence[Mapping[str, Any]],
-        session_id: str | None,
-    ) -> Turn:
-        return Turn(
-            turn_id=_new_id(),
-            session_id=session_id or f"s-{secrets.token_hex(8)}",
-            scope=request.scope,
-            parent=parent,
-            key=key,
-            root=root,
-            head=b"",
-            messages=msgspec.json.encode(messages),
-            num_messages=len(request.messages),
-        )
-
     def _hashes(self, token_ids: Sequence[int], past: bytes, salt: str) -> bytes:
         """Of the full blocks behind those that `past` has."""
         size = self.model.block_size
-        start = len(past) // HASH_BYTES * size
-        last = past[-HASH_BYTES:] if past else salted_root(salt)
-        rest = token_ids[start:]
-        if last == ROOT:
-            return b"".join(block_hashes(rest, size))
-        return b"".join(block_hashes(rest, size, parent=BlockHash(last)))
+        rest = token_ids[len(past) // HASH_BYTES * size :]
+        last = BlockHash(past[-HASH_BYTES:]) if past else salted_root(salt)
+        return b"".join(block_hashes(rest, size, parent=last))
 
     def _hash_reply(self, reply: Reply) -> None:
         path = path_to(reply)
-        past = b"".join(node.hashes for node in path[:-1])
-        num_hashed = len(past) // HASH_BYTES * self.model.block_size
-        ids = array("I")
-        for node in path:
-            ids.extend(node.token_ids)
-        tail = ids[num_hashed:].tolist()
-        if not past:
-            reply.hashes = self._hashes(tail, b"", _head(reply.turn).salt)
-        else:
-            size = self.model.block_size
-            reply.hashes = b"".join(block_hashes(tail, size, parent=BlockHash(past[-HASH_BYTES:])))
-
-
-def scope_of(tenant: str, model: str) -> Scope:
-    return blake2b(msgspec.json.encode([tenant, model]), digest_size=16).digest()
-
-
-def root_digest(
-    tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any], salt: str
-) -> bytes:
-    head = head_digest(tools, arguments)
-    return blake2b(head + salt.encode(), digest_size=16).digest()
+        salt = head_of(reply.turn).salt
+        reply.hashes = self._hashes(ids_of(path), hashes_of(path[:-1]), salt)
 
 
 def _relation(match: Match, edit: Edit | None) -> Relation:
@@ -377,24 +358,21 @@ def _relation(match: Match, edit: Edit | None) -> Relation:
     return "retries" if match.reply.turns else "extends"
 
 
-def _head(turn: Turn) -> Head:
-    first = path_to(turn.parent)[0] if turn.parent is not None else turn
-    assert isinstance(first, Turn)
-    return msgspec.json.decode(first.head, type=Head)
-
-
-def _first_now(turn: Turn | None, now: datetime.datetime) -> datetime.datetime:
-    """What the clock of a conversation stands at that may have begun already."""
-    return now if turn is None else datetime.datetime.fromisoformat(_head(turn).now)
-
-
 def _ids_to(turn: Turn | None, reply: Reply | None) -> list[int]:
     """All ids up to the end of `turn`, or else of `reply`."""
-    path = path_to(turn.parent if turn is not None else reply)
-    ids = array("I")
-    for node in [*path, *([turn] if turn is not None else [])]:
-        ids.extend(node.token_ids)
-    return ids.tolist()
+    if turn is not None:
+        return ids_of([*path_to(turn.parent), turn]).tolist()
+    return ids_of(path_to(reply)).tolist()
+
+
+def _other_head(match: Match, request: ConversationRequest) -> Literal["tools", "arguments"] | None:
+    """What keeps a conversation from going on that has the same messages."""
+    if match.other_root is None or match.reply is not None:
+        return None
+    before = head_of(match.other_root.turn)
+    return (
+        "tools" if head_digest(before.tools, {}) != head_digest(request.tools, {}) else "arguments"
+    )
 
 
 def _session_of(turn: Turn | None, reply: Reply | None) -> str | None:

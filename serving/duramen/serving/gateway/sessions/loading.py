@@ -67,12 +67,12 @@ def load_replies(
     replies: dict[int | None, Reply] = {}
     is_running: set[int] = set()
     for reply_id, turn_id, choice, ended, key, finish, message, *blobs in db.execute(
-        "SELECT reply_id, turn_id, choice, ended, key, finish, message, token_ids, hashes, marks,"
+        "SELECT reply_id, turn_id, choice, ended, key, finish, message, token_ids, hashes, pieces,"
         " text FROM replies WHERE session = ? ORDER BY seq",
         (session,),
     ):
-        token_ids, hashes, marks, text = blobs
-        numbers = array("I", marks)
+        token_ids, hashes, pieces, text = blobs
+        numbers = array("I", pieces)
         replies[reply_id] = reply = Reply(
             reply_id, turns[turn_id], choice, key, array("I", token_ids), hashes, message,
             as_text(finish), list(zip(numbers[::2], numbers[1::2], strict=True)), as_text(text),
@@ -80,8 +80,8 @@ def load_replies(
         reply.turn.replies.append(reply)
         if not ended:
             is_running.add(reply_id)
-    pieces = running(db, session) if is_running else {}
-    for reply_id in is_running & pieces.keys():
+    added = running(db, session) if is_running else {}
+    for reply_id in is_running & added.keys():
         reply = replies[reply_id]
-        reply.token_ids, reply.pieces, reply.text = joined(pieces[reply_id])
+        reply.token_ids, reply.pieces, reply.text = joined(added[reply_id])
     return replies

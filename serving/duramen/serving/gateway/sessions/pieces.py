@@ -66,12 +66,12 @@ def running(db: sqlite3.Connection, session: int) -> dict[int, list[Piece]]:
 
 
 def joined(pieces: Sequence[Piece]) -> tuple["array[int]", list[tuple[int, int]], str]:
-    """Ids, marks (ids so far, characters so far) and text."""
+    """Ids, a Reply's `pieces`, and text."""
     token_ids = array("I")
-    marks = []
+    so_far = []
     num_characters = 0
     for ids, content in pieces:
         token_ids.frombytes(ids)
         num_characters += len(as_text(content))
-        marks.append((len(token_ids), num_characters))
-    return token_ids, marks, "".join(as_text(content) for _, content in pieces)
+        so_far.append((len(token_ids), num_characters))
+    return token_ids, so_far, "".join(as_text(content) for _, content in pieces)

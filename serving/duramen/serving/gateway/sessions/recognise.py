@@ -82,7 +82,7 @@ def _in_memory(tree: SessionTree, request: Asked) -> Match:
         ]
         same = [reply for reply in found if request.root in (None, reply.turn.root)]
         if same:
-            reply = _closest(same[-MAX_ALIKE:], request.prints[i])
+            reply = _closest(same[-MAX_ALIKE:], request.messages[i], request.prints[i])
             return Match(reply, i + 1, other_root=other_root)
         if found:
             other_root = other_root or found[-1]
@@ -92,16 +92,21 @@ def _in_memory(tree: SessionTree, request: Asked) -> Match:
     return Match(None, other_root=other_root)
 
 
-def _closest(replies: Sequence[Reply], wanted: MessagePrint) -> Reply:
-    """Of replies that a lossy client cannot tell apart, the one that it spells, else the newest."""
+def _closest(replies: Sequence[Reply], given: Message, wanted: MessagePrint) -> Reply:
+    """Of replies that a lossy client cannot tell apart, the one that it spells, else one with its
+    tool call ids, else the newest."""
     if len(replies) == 1:
         return replies[0]
-    exact = [
-        reply
-        for reply in replies
-        if message_prints([msgspec.json.decode(reply.message)])[0].strict == wanted.strict
-    ]
-    return (exact or replies)[-1]
+    said = [msgspec.json.decode(reply.message) for reply in replies]
+    exact = [message_prints([message])[0].strict == wanted.strict for message in said]
+    named = [_call_ids(message) == _call_ids(given) for message in said]
+    places = range(len(replies))
+    return replies[max(places, key=lambda i: (exact[i], named[i], i))]
+
+
+def _call_ids(message: Message) -> list[Any]:
+    calls = message.get("tool_calls") or ()
+    return [call.get("id") for call in calls if isinstance(call, Mapping)]
 
 
 def _seen_in_part(tree: SessionTree, request: Asked, i: int) -> tuple[Reply, str, int] | None:

@@ -9,7 +9,7 @@ ids is the prompt that a call behind it starts with. Nothing here changes once a
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 Key = bytes  # 16 bytes: a chained digest of all messages up to a place
@@ -23,7 +23,7 @@ def no_ids() -> "array[int]":
 @dataclass(slots=True, eq=False)
 class Turn:
     """One prompt. `messages`: JSON list of the messages that it adds; `num_messages`: all of them
-    up to its end, the parents' included. `spans`: see spans.pack; `hashes`: 16 bytes for each block
+    up to its end, the parents' included. `spans`: see pack_spans; `hashes`: 16 bytes for each block
     that its ids complete. `head`: for a first turn what the rest is rendered with, JSON; else b"".
     `root`: digest of that head. `record`: JSON of what is known of the call, b"" until it ended.
     """
@@ -75,6 +75,19 @@ def path_to(reply: Reply | None) -> list[Turn | Reply]:
         found += (reply, reply.turn)
         reply = reply.turn.parent
     return found[::-1]
+
+
+def ids_of(path: "Sequence[Turn | Reply]") -> "array[int]":
+    """All ids along a path."""
+    ids = no_ids()
+    for node in path:
+        ids.extend(node.token_ids)
+    return ids
+
+
+def hashes_of(path: "Sequence[Turn | Reply]") -> bytes:
+    """Those of all full blocks along a path."""
+    return b"".join(node.hashes for node in path)
 
 
 def walk(first: Turn) -> Iterator[Turn]:

@@ -1,7 +1,7 @@
 """Turns and replies as rows.
 
 A step is SQL with its values. It writes nothing where the row that it hangs on is missing, so half
-a path never enters the file. Token ids and marks are uint32 in the machine's byte order.
+a path never enters the file. Token ids and pieces are uint32 in the machine's byte order.
 """
 
 from array import array
@@ -31,13 +31,13 @@ PUT_REPLY = """
     SELECT :reply_id, turn_id, session, scope, :choice FROM turns WHERE turn_id = :turn_id"""
 FINISH = """
     INSERT INTO replies (reply_id, turn_id, session, scope, choice, ended, key, finish, message,
-        token_ids, hashes, marks, text)
+        token_ids, hashes, pieces, text)
     SELECT :reply_id, turn_id, session, scope, :choice, 1, :key, :finish, :message, :token_ids,
-        :hashes, :marks, :text
+        :hashes, :pieces, :text
     FROM turns WHERE turn_id = :turn_id
     ON CONFLICT (reply_id) DO UPDATE SET ended = 1, key = excluded.key, finish = excluded.finish,
         message = excluded.message, token_ids = excluded.token_ids, hashes = excluded.hashes,
-        marks = excluded.marks, text = excluded.text"""
+        pieces = excluded.pieces, text = excluded.text"""
 DROP_CHUNKS = "DELETE FROM chunks WHERE reply_id = :reply_id"
 DROP_REPLY = "DELETE FROM replies WHERE reply_id = :reply_id"
 USE = "UPDATE sessions SET used_s = :used_s WHERE session = :session"
@@ -96,7 +96,7 @@ def reply_step(reply: Reply) -> Step:
 def finish_steps(reply: Reply) -> list[Step]:
     """Pieces and text are kept only where there is no message."""
     broken = not reply.message
-    marks = array("I", [number for mark in reply.pieces for number in mark] if broken else [])
+    pieces = array("I", [number for piece in reply.pieces for number in piece] if broken else [])
     values: dict[str, object] = {
         "reply_id": reply.reply_id,
         "turn_id": reply.turn.turn_id,
@@ -106,7 +106,7 @@ def finish_steps(reply: Reply) -> list[Step]:
         "message": reply.message,
         "token_ids": reply.token_ids.tobytes(),
         "hashes": reply.hashes,
-        "marks": marks.tobytes(),
+        "pieces": pieces.tobytes(),
         "text": as_blob(reply.text if broken else ""),
     }
     return [(FINISH, values), (DROP_CHUNKS, values)]

@@ -38,7 +38,7 @@ STEPS: tuple[Sequence[str], ...] = (
             ended INTEGER NOT NULL DEFAULT 0, key BLOB NOT NULL DEFAULT x'',
             finish BLOB NOT NULL DEFAULT x'', message BLOB NOT NULL DEFAULT x'',
             token_ids BLOB NOT NULL DEFAULT x'', hashes BLOB NOT NULL DEFAULT x'',
-            marks BLOB NOT NULL DEFAULT x'', text BLOB NOT NULL DEFAULT x'')""",
+            pieces BLOB NOT NULL DEFAULT x'', text BLOB NOT NULL DEFAULT x'')""",
         "CREATE INDEX replies_of_session ON replies (session)",
         "CREATE INDEX replies_by_key ON replies (scope, key)",
         "CREATE TABLE log (seq INTEGER PRIMARY KEY, pieces BLOB NOT NULL)",

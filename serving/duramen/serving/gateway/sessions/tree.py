@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from duramen.layout.bounds import segment_keys
 from duramen.serving.gateway.sessions.records import Key, Reply, Scope, Turn, walk
+from duramen.serving.gateway.sessions.spans import unpack_spans
 from duramen.serving.gateway.sessions.store_protocol import Store
 
 T = TypeVar("T")
@@ -16,7 +18,8 @@ PIECE_BYTES = 150
 
 @dataclass(eq=False)
 class Session:
-    """`num_running` calls of it run now: it stays in memory. `digests`: of its segments' texts."""
+    """`num_running` calls of it run now: it stays in memory. `digests`: the keys of
+    its segments (layout.bounds)."""
 
     session_id: str
     scope: Scope
@@ -64,6 +67,7 @@ class SessionTree:
             found = self.open(scope, session_id)
             for turn in (turn for first in first_turns for turn in walk(first)):
                 self._index(found, turn)
+                found.digests.update(segment_keys(unpack_spans(turn.spans)))
                 for reply in turn.replies:
                     self._index_reply(found, reply)
             self._evict()

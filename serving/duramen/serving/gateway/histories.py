@@ -1,18 +1,14 @@
-"""What a call could reuse, what it was promised and what it got."""
+"""What was sent and sampled before, and so what a call could reuse at most."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from duramen.layout.blocks import BlockHash, reusable_tokens
-from duramen.layout.bounds import Bounds
-from duramen.layout.zones import Span
+from duramen.layout.bounds import Bounds, beginnings, known_tokens, segment_keys
 from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.sessions.tree import Session
 from duramen.serving.kv.seen import SeenBlocks, split_hashes
 
-SHORT = 8  # bytes of a digest that are kept
 HISTORY_BYTES = 256 * 2**20
 
 
@@ -21,12 +17,12 @@ class History:
     """What was sent and sampled before, under one cache salt."""
 
     seen: SeenBlocks = field(default_factory=SeenBlocks)
-    beginnings: set[bytes] = field(default_factory=set)
+    begun: set[bytes] = field(default_factory=set)
 
     @property
     def num_bytes(self) -> int:
         """About; an empty one takes some, too."""
-        return 1024 + self.seen.num_bytes + 100 * len(self.beginnings)
+        return 1024 + self.seen.num_bytes + 100 * len(self.begun)
 
 
 class Histories:
@@ -46,13 +42,7 @@ class Histories:
         num_tokens = len(opened.prompt.token_ids)
         blocks = history.seen.match(opened.hashes) * self._block_size
         token = min(max(opened.num_recorded, blocks), num_tokens)
-        content = 0
-        for span, beginning in zip(
-            opened.prompt.spans, _beginnings(opened.prompt.spans), strict=True
-        ):
-            known = span.digest[:SHORT] in session.digests or beginning in history.beginnings
-            in_prefix = min(max(token - span.start, 0), span.num_tokens)
-            content += span.num_tokens if known else in_prefix
+        content = known_tokens(opened.prompt.spans, session.digests, history.begun, token)
         unit = reusable_tokens(token, num_tokens, self._unit_tokens)
         return Bounds(num_tokens, content, token, unit)
 
@@ -61,8 +51,8 @@ class Histories:
         before = history.num_bytes
         history.seen.add(opened.hashes)
         if opened.turn.parent is None:
-            history.beginnings.update(_beginnings(opened.prompt.spans))
-        session.digests.update(s.digest[:SHORT] for s in opened.prompt.spans)
+            history.begun.update(beginnings(opened.prompt.spans))
+        session.digests.update(segment_keys(opened.prompt.spans))
         self._grow(history.num_bytes - before)
 
     def sampled(self, hashes: bytes, salt: str) -> None:
@@ -84,16 +74,6 @@ class Histories:
         while self.num_bytes > self._limit_bytes:
             _, oldest = self._by_salt.popitem(last=False)
             self.num_bytes -= oldest.num_bytes
-
-
-def _beginnings(spans: Sequence[Span]) -> list[bytes]:
-    """For each span a digest of all spans up to and with it."""
-    chained = []
-    last = b""
-    for span in spans:
-        last = blake2b(last + span.digest, digest_size=SHORT).digest()
-        chained.append(last)
-    return chained
 
 
 def block_list(hashes: bytes) -> list[BlockHash]:

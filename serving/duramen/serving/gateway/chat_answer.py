@@ -1,4 +1,4 @@
-"""One chat call: what goes out, what comes back, what is remembered of it."""
+"""What comes back from the engine for a chat call: remembered, and put in the client's form."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from duramen.layout.bounds import Bounds
-from duramen.layout.errors import EngineError
-from duramen.layout.zones import Zone
+from duramen.layout.errors import EngineError, PromptMismatch
 from duramen.serving.gateway.sessions.conversation import Conversations, Opened
 from duramen.serving.gateway.sessions.records import Reply
 from duramen.serving.gateway.text_event import TextEvent, text_event
@@ -17,7 +15,7 @@ from duramen.serving.gateway.wire import as_event
 from duramen.serving.vllm.gathered import Gathered
 
 
-class ChatCall:
+class ChatAnswer:
     """Takes the engine's events or its answer, keeps ids, and gives what the client gets.
 
     `opened` None: not token-exact, nothing is remembered. The client sees the model under the name
@@ -66,7 +64,8 @@ class ChatCall:
     def take_event(self, data: bytes) -> bytes:
         """One event of a stream, as it is to be forwarded; b"" if the client did not ask for it.
 
-        Raises EngineError if the engine ran other ids than the ones sent.
+        Raises PromptMismatch if the engine ran other ids than the ones sent, EngineError for what
+        is no event.
         """
         event = text_event(data)
         if event is not None and (gathered := self._choices.get(event.choices[0].index)):
@@ -153,7 +152,7 @@ class ChatCall:
         if self.opened is None or ran is None:
             return
         if ran != self.opened.prompt.token_ids:
-            raise EngineError(
+            raise PromptMismatch(
                 f"the engine ran other token ids than the {len(self.opened.prompt.token_ids)} sent "
                 f"({len(ran)} came back)"
             )
@@ -164,16 +163,14 @@ class ChatCall:
         if usage is None:
             return False
         self.usage = usage
-        details = usage.get("prompt_tokens_details") or {}
-        shown = {**usage, "prompt_tokens_details": {**details, "cached_tokens": self.delivered}}
-        data["usage"] = shown
+        data["usage"] = shown_usage(usage, is_single=self._is_single)
         return True
 
     def _keep_piece(self, index: int, ids: Sequence[int], content: str) -> None:
         if self.opened is None:
             return
         if not self._confirmed:
-            raise EngineError("the engine did not say which token ids it ran")
+            raise PromptMismatch("the engine did not say which token ids it ran")
         reply = self._replies.get(index)
         if reply is None:
             reply = self._conversations.begin_reply(self.opened.turn, index)
@@ -194,45 +191,8 @@ class ChatCall:
         )
 
 
-def explanation(
-    call: ChatCall,
-    *,
-    why_not_exact: str | None,
-    bounds: Bounds | None,
-    predicted: tuple[int, int] | None,
-    mismatch: str | None,
-    cause: str | None,
-    policies: Sequence[str],
-    queued_s: float,
-) -> dict[str, Any]:
-    """The `duramen` object: what is told of a call, without any of its content."""
-    opened = call.opened
-    told: dict[str, Any] = {
-        "token_exact": opened is not None,
-        "not_exact_because": why_not_exact,
-        "queued_ms": round(queued_s * 1000, 3),
-        "delivered_tokens": call.delivered,
-        "predicted_tokens": list(predicted) if predicted else None,
-        "mismatch": mismatch,
-        "policies": list(policies),
-        "finish_reasons": call.finish_reasons,
-        "sampled_tokens": call.num_sampled,
-    }
-    if opened is not None and bounds is not None:
-        told |= {
-            "session": opened.turn.session_id,
-            "relation": opened.relation,
-            "edit": msgspec.to_builtins(opened.edit) if opened.edit else None,
-            "break": cause,
-            "zones": {zone.name.lower(): opened.zone_tokens[zone] for zone in Zone},
-            "bounds": {
-                "prompt": bounds.num_tokens,
-                "content": bounds.content,
-                "token": bounds.token,
-                "unit": bounds.unit,
-            },
-            "recorded_tokens": opened.num_recorded,
-            "deviations": [{"token": d.token, "call": d.call} for d in opened.deviations],
-            "notes": list(opened.prompt.notes),
-        }
-    return told
+def shown_usage(usage: Mapping[str, Any], *, is_single: bool) -> dict[str, Any]:
+    """With `cached_tokens`, null where it is not reported or of one child of several."""
+    details = dict(usage.get("prompt_tokens_details") or {})
+    details["cached_tokens"] = details.get("cached_tokens") if is_single else None
+    return {**usage, "prompt_tokens_details": details}

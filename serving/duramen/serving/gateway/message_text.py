@@ -14,7 +14,7 @@ def role_of(message: Any) -> Any:
     return message.get("role") if isinstance(message, Mapping) else None
 
 
-def num_root(messages: Sequence[Message]) -> int:
+def num_system(messages: Sequence[Message]) -> int:
     """How many messages the conversation opens with that are the system's or the developer's."""
     first = (i for i, each in enumerate(messages) if role_of(each) not in ("system", "developer"))
     return next(first, len(messages))
