@@ -26,12 +26,15 @@ from duramen.serving.vllm.launch import Progress
 class WholeEngine(FakeChatEngine):
     """Answers raw prompts, too, always with the same word."""
 
+    tokenizer: Tokenizer
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         if path == "/v1/completions":
             usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
             return self._said_raw() | {"usage": usage}
         if path == "/tokenize":
-            return {"count": 3, "max_model_len": self.info.max_model_len, "tokens": [1, 2, 3]}
+            ids = self.tokenizer.encode(str(body.get("prompt")), add_special_tokens=False).ids
+            return {"count": len(ids), "max_model_len": self.info.max_model_len, "tokens": ids}
         try:
             return await super().post(path, body)
         except (AttributeError, TypeError, ValueError) as error:  # vLLM checks what it reads
@@ -58,7 +61,9 @@ async def main(port: str, model_dir: str, keys: str | None = None) -> None:
     tokenizer = Tokenizer.from_file(f"{model_dir}/tokenizer.json")
 
     async def open_engine(progress: Progress) -> FakeChatEngine:
-        return WholeEngine(lambda ids: tokenizer.decode(list(ids)))
+        engine = WholeEngine(lambda ids: tokenizer.decode(list(ids)))
+        engine.tokenizer = tokenizer
+        return engine
 
     config = ServeConfig(
         settings=Settings(aliases=("oak",)),
