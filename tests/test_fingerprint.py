@@ -433,3 +433,13 @@ def test_odd_messages_have_prints_of_their_own(message: Any) -> None:
 def test_what_is_no_tool(tools: Any) -> None:
     with pytest.raises(LayoutError):
         head_digest(tools, {})
+
+
+@given(
+    st.sampled_from(["system", "developer", "user", "assistant", "tool", "odd", ""]),
+    st.text(st.characters(), max_size=30) | st.sampled_from(["", " \n", "\ud800", " a\t", "\x1c"]),
+)
+def test_the_short_way_for_plain_messages_gives_the_same(role: str, text: str) -> None:
+    """A field that nothing reads leads to the long way."""
+    plain = {"role": role, "content": text}
+    assert message_prints([plain]) == message_prints([plain | {"refusal": None}])

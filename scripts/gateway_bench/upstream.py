@@ -106,7 +106,7 @@ class Upstream(asyncio.Protocol):
             self._answer(path, body)
 
     def _answer(self, path: bytes, body: bytes) -> None:
-        if not body:
+        if path != b"/v1/chat/completions":
             page = PAGES.get(path)
             status = b"404 Not Found" if page is None else b"200 OK"
             self._reply(status, page or b"")

@@ -62,8 +62,11 @@ def head_digest(tools: Sequence[Mapping[str, Any]] | None, arguments: Mapping[st
 def _message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
     prints = []
     calls: dict[str, _Place] = {}
-    all_seen = template_messages(messages, takes_parts=True, knows_developer=True)
-    for index, (message, seen) in enumerate(zip(messages, all_seen, strict=True)):
+    for index, message in enumerate(messages):
+        if (plain := _plain_print(message)) is not None:
+            prints.append(plain)
+            continue
+        (seen,) = template_messages([message], takes_parts=True, knows_developer=True)
         content, form = _content(seen["content"])
         fields = _exactly(_loose_fields(message, seen, index, calls))
         loose = _digest(b"loose", fields + content.encode("utf-8", "surrogatepass"))
@@ -72,6 +75,19 @@ def _message_prints(messages: Sequence[Message]) -> list[MessagePrint]:
         if "tool_calls" in seen:
             calls |= _call_places(seen["tool_calls"], index)
     return prints
+
+
+def _plain_print(message: Message) -> MessagePrint | None:
+    """The print of a message of nothing but a role and a text, as most are; None for another."""
+    if not isinstance(message, Mapping) or len(message) != 2:
+        return None
+    role, text = message.get("role"), message.get("content")
+    if type(role) is not str or role == "tool" or type(text) is not str:
+        return None
+    inner, blanks = _without_blanks(text)
+    seen = {"role": role, "content": [*blanks, [{"type": "text", "text": len(text)}]]}
+    loose = _digest(b"loose", _exactly([role, True]) + inner.encode("utf-8", "surrogatepass"))
+    return MessagePrint(loose, _digest(loose, _exactly(seen)))
 
 
 def _digest(kind: bytes, data: bytes) -> bytes:
@@ -119,9 +135,14 @@ def _content(content: Any) -> tuple[str, Any]:
     if not isinstance(content, str):
         text = "\n".join([part["text"] for part in content])
         form = [{**part, "text": len(part["text"])} for part in content]
+    inner, blanks = _without_blanks(text)
+    return inner, [*blanks, form]
+
+
+def _without_blanks(text: str) -> tuple[str, tuple[str, str]]:
     inner = text.strip()
     start = len(text) - len(text.lstrip())
-    return inner, [text[:start], text[start + len(inner) :], form]
+    return inner, (text[:start], text[start + len(inner) :])
 
 
 def _loose_call(call: Any) -> list[Any]:

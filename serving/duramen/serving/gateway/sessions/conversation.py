@@ -321,7 +321,7 @@ class Conversations:
                 generation_prompt=head.generation_prompt,
                 root_tokens=head.root_tokens,
                 num_calls=len(path) // 2,
-                earlier=replies[:-1],
+                earlier=replies[:-1] if self.model.history == "template" else (),
             )
         )
         return head, transcript, messages
