@@ -280,7 +280,7 @@ def test_a_date_stays_text(tmp_path: Path) -> None:
 def command(profile: Profile, build: str, tmp_path: Path, max_model_len: int) -> list[str]:
     (tmp_path / "config.json").write_text("{}")
     config = vllm_config(profile, tmp_path, max_model_len=max_model_len, model_name="m")
-    return _command(config, build, 1, EventEndpoints("a", "b"))[14:]  # type: ignore[arg-type]
+    return _command(config, build, 1, EventEndpoints("a", "b"))[12:]  # type: ignore[arg-type]
 
 
 def test_the_flags_of_vllm_on_a_cpu(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_the_flags_of_vllm_on_a_cpu(tmp_path: Path) -> None:
         *("--max-num-batched-tokens", "1024", "--long-prefill-token-threshold", "256"),
         *("--scheduling-policy", "priority", "--served-model-name", "m"),
         *("--enable-chunked-prefill", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-        "--enforce-eager",
+        *("--enforce-eager", "--uvicorn-log-level", "warning"),
     ]
 
 
@@ -307,7 +307,8 @@ limits: {scheduling: fcfs}
         *("--max-num-batched-tokens", "8192"),
         *("--long-prefill-token-threshold", "1000"),  # vLLM refuses more than the context
         *("--scheduling-policy", "fcfs", "--reasoning-parser", "qwen3"),
-        *("--served-model-name", "m", "--no-enable-chunked-prefill", "--seed", "7"),
+        *("--served-model-name", "m", "--no-enable-chunked-prefill"),
+        *("--uvicorn-log-level", "warning", "--seed", "7"),
     ]
 
 

@@ -177,5 +177,6 @@ def vllm_config(
         tool_parser=engine.tool_parser,
         reasoning_parser=engine.reasoning_parser,
         model_name=model_name,
-        extra_args=engine.extra_args,
+        # a line per request would fill the disk of a server that runs for months
+        extra_args=("--uvicorn-log-level", "warning", *engine.extra_args),
     )

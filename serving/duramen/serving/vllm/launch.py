@@ -132,7 +132,7 @@ def _command(config: VllmConfig, build: Build, port: int, events: EventEndpoints
     }
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(config.model_dir), "--host", HOST, "--port", str(port)]
-    command += ["--enable-prompt-tokens-details", "--uvicorn-log-level", "warning"]
+    command += ["--enable-prompt-tokens-details"]
     command += ["--kv-events-config", msgspec.json.encode(event_config).decode()]
     for option, value in _options(config, build).items():
         if value is not None:
