@@ -350,6 +350,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.long  # tests/test_gateway_kill.py kills one under `duramen serve`
 async def test_vllm_is_killed(tiny_model: Path) -> None:
     """A server with the CPU profile's flags: the one that follows starts with nothing cached."""
     config = vllm_config(load_profile("cpu"), tiny_model, max_model_len=2048)
