@@ -6,12 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 
 from duramen.layout.tokenizer import Tokenizer
 from duramen.serving.vllm.engine import wait_until_ready
 from duramen.serving.vllm.launch import VllmConfig, VllmProcess
-from gateway_bench.client import Client
+from gateway_bench.client import Answer, Client
 from gateway_bench.load import NEW_TOKENS, Words, ids_body
 from gateway_bench.processes import gateway
 
@@ -56,16 +57,13 @@ async def compare(model_dir: Path, vllm_port: int, num_tokens: int, num_calls: i
         tempfile.TemporaryDirectory() as folder,
         gateway(model_dir, vllm_port, None, Path(folder) / "sessions.db") as (port, _),
     ):
-        through, chat, by_ids = [
-            await Client.connect(p, keep=True) for p in (port, vllm_port, vllm_port)
-        ]
         there = words.conversation(num_tokens)
         here, ids = list(there), words.ids(num_tokens)
         for _ in range(NUM_COLD + num_calls):
             answers = (
-                await through.call({"messages": here, **SHAPE}),
-                await chat.call({"messages": there, "model": MODEL, **SHAPE}),
-                await by_ids.call(ids_body(ids) | {"model": MODEL, **SHAPE}),
+                await _called(port, {"messages": here, **SHAPE}),
+                await _called(vllm_port, {"messages": there, "model": MODEL, **SHAPE}),
+                await _called(vllm_port, ids_body(ids) | {"model": MODEL, **SHAPE}),
             )
             rows.append([answer.elapsed_s * 1e3 for answer in answers])
             new = {"role": "user", "content": words.text(NEW_TOKENS)}
@@ -81,6 +79,15 @@ async def compare(model_dir: Path, vllm_port: int, num_tokens: int, num_calls: i
         added_ms=median(ours - ids for ours, _, ids in warm),
         chat_to_gateway=median(theirs / ours for ours, theirs, _ in warm),
     )
+
+
+async def _called(port: int, body: dict[str, Any]) -> Answer:
+    """On a connection of its own: vLLM closes one that is idle while another way is at work."""
+    client = await Client.connect(port, keep=True)
+    try:
+        return await client.call(body)
+    finally:
+        client.close()
 
 
 def template(model_dir: Path) -> str:
