@@ -113,6 +113,11 @@ def test_a_folder_and_nothing_else(
     assert fit.endswith("; about 93,152 KV tokens left, 11.4 whole contexts of 8,192")
 
 
+def test_the_demo_model_is_called_as_it_was_asked_for(serve: Serve, smollm2: Path) -> None:
+    config = serve("smollm2")
+    assert (config.model_dir, config.model_name) == (smollm2, "smollm2")
+
+
 def test_every_option(
     serve: Serve, smollm2: Path, port: int, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:

@@ -107,6 +107,8 @@ def serve(
     if tls is None and not is_loopback(host):
         operator.say("without --tls-cert, prompts and keys can be read on the network")
     model_dir = find_model(model, operator.progress)
+    if model_name is None and model == DEMO_MODEL and not Path(model).is_dir():
+        model_name = DEMO_MODEL  # as it was asked for
     name = own_name(model_name, model_dir)
     load_chat_template(model_dir, chat_template)  # before the engine's start, which takes long
     chosen = choose_profile(profile, bool(upstreams), operator.say)
