@@ -11,17 +11,16 @@ from starlette.requests import Request
 from starlette.types import Receive, Send
 
 from duramen.layout.errors import EngineError, LayoutError
-from duramen.serving.gateway import log
+from duramen.serving.gateway.accounting import accounted
 from duramen.serving.gateway.chat_answer import ChatAnswer
 from duramen.serving.gateway.engines import Member, ServedEngine
-from duramen.serving.gateway.errors import ApiError, within
+from duramen.serving.gateway.errors import within
 from duramen.serving.gateway.exactness import why_not_exact
 from duramen.serving.gateway.gateway import Gateway
 from duramen.serving.gateway.headers import session_of, wants_explanation
-from duramen.serving.gateway.histories import block_list
 from duramen.serving.gateway.lay_out import lay_out
 from duramen.serving.gateway.ongoing import OngoingCall
-from duramen.serving.gateway.refusals import engine_refusal, status_of
+from duramen.serving.gateway.refusals import engine_refusal
 from duramen.serving.gateway.sessions.conversation import Opened, shared_tokens
 from duramen.serving.gateway.shapes import check_chat
 from duramen.serving.gateway.tenants import request_salt
@@ -30,11 +29,11 @@ from duramen.serving.gateway.wire import (
     DONE,
     REQUEST_ID,
     Answering,
-    Disconnected,
     EventStream,
     send_json,
     while_connected,
 )
+from duramen.serving.kv.seen import split_hashes
 from duramen.serving.vllm.protocol import CHAT_PATH, ChatEngine
 
 
@@ -60,25 +59,10 @@ class ChatService:
             why_not_exact=why_not_exact(body),
         )
         serving.check_seed(body)
-        try:
-            deadline_s = gateway.settings.limits.deadline_s
+        deadline_s = gateway.settings.limits.deadline_s
+        with accounted(call, gateway.metrics):
             async with while_connected(receive, send), within(deadline_s):
                 await self._serve(call, session_of(request), send)
-        except Disconnected:
-            call.status = "client_gone"
-            raise
-        except ApiError as error:
-            call.status, call.error = status_of(error), error
-            raise
-        except Exception as error:  # a bug of ours: counted as what it is for the client
-            call.status, call.error = "engine_error", error
-            raise
-        finally:
-            facts = call.facts()
-            gateway.metrics.call_ended(facts)
-            log.call_ended(
-                facts, request_id=call.request_id, session_id=call.session_id, error=call.error
-            )
 
     async def _serve(self, call: OngoingCall, session: str | None, send: Send) -> None:
         gateway = self._gateway
@@ -93,9 +77,10 @@ class ChatService:
         home = call.session_id or session or call.tenant.name
         with call.serving.conversations.held(opened) if opened else nullcontext():
             _, engine = gateway.engines.for_session(home)
-            uncached = estimated_tokens(call.body["messages"])
             if opened is not None:
                 uncached = _predict_uncached(opened, engine)
+            else:
+                uncached = estimated_tokens(call.body["messages"])
             async with gateway.admission.admit(call.tenant.name, uncached) as slot:
                 call.queued_s = slot.queued_s
                 member, engine = gateway.engines.for_session(home)
@@ -144,7 +129,7 @@ class ChatService:
         call.bounds = histories.bounds(opened, session, call.salt)
         call.look = self._gateway.breaks.look(opened, call.body["messages"])
         histories.sent(opened, session, call.salt)
-        blocks, num_tokens = block_list(opened.hashes), len(opened.prompt.token_ids)
+        blocks, num_tokens = opened.blocks, len(opened.prompt.token_ids)
         call.flight = member.flights.take_off(
             blocks,
             num_tokens,
@@ -205,7 +190,7 @@ def _predict_uncached(opened: Opened, engine: ServedEngine) -> int:
     were resident."""
     num_tokens, predicted = len(opened.prompt.token_ids), None
     if engine.mirror is not None:
-        predicted = engine.mirror.resident(block_list(opened.hashes), num_tokens)
+        predicted = engine.mirror.resident(opened.blocks, num_tokens)
     return num_tokens - (opened.num_recorded if predicted is None else predicted)
 
 
@@ -218,6 +203,6 @@ def _land(
             call.flight,
             answer.delivered,
             num_removed=engine.mirror.num_removed if engine.mirror else 0,
-            computed=block_list(opened.hashes + answer.reply_hashes),
+            computed=[*opened.blocks, *split_hashes(answer.reply_hashes)],
         )
     call.serving.conversations.ended(opened, msgspec.json.encode(call.explanation()))

@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from duramen.layout.errors import EngineError
-from duramen.serving.gateway import log
+from duramen.serving.gateway.accounting import accounted
 from duramen.serving.gateway.call_facts import CallFacts, Status
 from duramen.serving.gateway.chat_answer import shown_usage
 from duramen.serving.gateway.engines import Member
-from duramen.serving.gateway.errors import ApiError, within
+from duramen.serving.gateway.errors import within
 from duramen.serving.gateway.gateway import Gateway, Serving
 from duramen.serving.gateway.headers import NOT_EXACT
-from duramen.serving.gateway.refusals import engine_refusal, status_of
+from duramen.serving.gateway.refusals import engine_refusal
 from duramen.serving.gateway.shapes import check_completion
 from duramen.serving.gateway.tenants import Tenant, request_salt
 from duramen.serving.gateway.upstream_body import engine_fields, estimated_tokens, passed_on
@@ -27,7 +27,6 @@ from duramen.serving.gateway.wire import (
     DONE,
     REQUEST_ID,
     Answering,
-    Disconnected,
     EventStream,
     event,
     send_json,
@@ -40,6 +39,7 @@ PATH = "/v1/completions"
 
 @dataclass
 class _Call:
+    request_id: str
     tenant: Tenant
     serving: Serving
     name: str
@@ -47,6 +47,7 @@ class _Call:
     status: Status = "ok"
     error: BaseException | None = None
     queued_s: float | None = None
+    session_id: str | None = None  # it belongs to none
     sampled_tokens: int = 0
     arrived_s: float = field(default_factory=time.perf_counter)
     arrivals_s: list[float] = field(default_factory=list)
@@ -85,28 +86,21 @@ class CompletionService:
         body = await gateway.bodies.read(request, tenant.name)
         check_completion(body)
         serving = gateway.serving
-        call = _Call(tenant, serving, serving.name_in(body), body)
+        request_id = request.scope[REQUEST_ID]
+        call = _Call(request_id, tenant, serving, serving.name_in(body), body)
         serving.check_seed(body)
-        try:
+        deadline_s = gateway.settings.limits.deadline_s
+        uncached = estimated_tokens(body["prompt"])
+        with accounted(call, gateway.metrics):
             async with (
                 while_connected(receive, send),
-                within(gateway.settings.limits.deadline_s),
-                gateway.admission.admit(tenant.name, estimated_tokens(body["prompt"])) as slot,
+                within(deadline_s),
+                gateway.admission.admit(tenant.name, uncached) as slot,
             ):
                 call.queued_s = slot.queued_s
                 member, engine = gateway.engines.for_session(tenant.name)
                 priority = slot.priority if member.takes_priority else None
                 await self._run(call, member, engine, priority, send)
-        except Disconnected:
-            call.status = "client_gone"
-            raise
-        except ApiError as error:
-            call.status, call.error = status_of(error), error
-            raise
-        finally:
-            facts, request_id = call.facts(), request.scope[REQUEST_ID]
-            gateway.metrics.call_ended(facts)
-            log.call_ended(facts, request_id=request_id, session_id=None, error=call.error)
 
     async def _run(
         self,

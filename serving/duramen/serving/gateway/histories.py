@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from duramen.layout.blocks import BlockHash, reusable_tokens
+from duramen.layout.blocks import reusable_tokens
 from duramen.layout.bounds import Bounds, beginnings, known_tokens, segment_keys
 from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.sessions.tree import Session
-from duramen.serving.kv.seen import SeenBlocks, split_hashes
+from duramen.serving.kv.seen import SeenBlocks
 
 HISTORY_BYTES = 256 * 2**20
 
@@ -74,7 +74,3 @@ class Histories:
         while self.num_bytes > self._limit_bytes:
             _, oldest = self._by_salt.popitem(last=False)
             self.num_bytes -= oldest.num_bytes
-
-
-def block_list(hashes: bytes) -> list[BlockHash]:
-    return [BlockHash(block) for block in split_hashes(hashes)]

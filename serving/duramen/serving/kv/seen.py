@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from duramen.layout.blocks import BlockHash
+
 HASH_BYTES = 16
 _MERGE_AT = 16_384
 
@@ -56,9 +58,9 @@ class SeenBlocks:
         return found
 
 
-def split_hashes(hashes: bytes) -> Iterator[bytes]:
+def split_hashes(hashes: bytes) -> Iterator[BlockHash]:
     for start in range(0, len(hashes), HASH_BYTES):
-        yield hashes[start : start + HASH_BYTES]
+        yield BlockHash(hashes[start : start + HASH_BYTES])
 
 
 def _keys(hashes: bytes) -> NDArray[np.uint64]:

@@ -46,7 +46,7 @@ from duramen.serving.gateway.sessions.records import (
 )
 from duramen.serving.gateway.sessions.spans import pack_spans
 from duramen.serving.gateway.sessions.tree import Session, SessionTree
-from duramen.serving.kv.seen import HASH_BYTES
+from duramen.serving.kv.seen import HASH_BYTES, split_hashes
 
 Relation = Literal["new", "extends", "retries", "branches"]
 
@@ -99,6 +99,11 @@ class Opened:
     root_padding: int
     deviations: tuple[Deviation, ...]
     zone_tokens: Mapping[Zone, int]
+
+    @cached_property
+    def blocks(self) -> list[BlockHash]:
+        """`hashes` one by one."""
+        return list(split_hashes(self.hashes))
 
 
 class Conversations:
