@@ -318,6 +318,19 @@ async def test_a_retry_is_no_edit(case: Case, client: openai.AsyncOpenAI) -> Non
     assert case.sent() == past
 
 
+async def test_the_first_request_again_in_a_named_session(
+    case: Case, client: openai.AsyncOpenAI
+) -> None:
+    elsewhere: Message = {"role": "assistant", "content": "said elsewhere"}
+    asked = [user("first"), elsewhere, user("hello")]
+    for messages in (asked[:1], asked):
+        named = client.with_options(default_headers={"x-duramen-session": f"named-{len(messages)}"})
+        told = [(await ask(named, messages, max_tokens=2))[1] for _ in range(2)]
+        assert [t["relation"] for t in told] == ["new", "retries"]
+        assert told[1]["recorded_tokens"] == told[1]["bounds"]["token"] == len(case.sent())
+        assert told[1]["break"] is None
+
+
 async def test_other_tools_are_another_root(case: Case, client: openai.AsyncOpenAI) -> None:
     messages, _ = await conversation(case, client, "tools")
     _, told = await ask(client, [*messages, user("x")], tools=[RUN, READ_FILE], max_tokens=2)

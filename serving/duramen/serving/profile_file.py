@@ -64,7 +64,7 @@ def load_profile(name: str) -> Profile:
         if base not in profile_names():
             known = ", ".join(profile_names())
             raise DuramenError(f"{name}: based_on: {base!r} is none of {known}")
-        raw = _over(_read_ours(base), raw)
+        raw = _over(_read_ours(base), {"note": f"based on {base}", **raw})
     return _profile(path.stem, raw, name)
 
 

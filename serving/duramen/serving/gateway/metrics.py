@@ -109,7 +109,9 @@ class Metrics:
             "duramen_store_failures_total", "Group commits that could not be written."
         )
         self._ttft = Histogram(
-            "duramen_ttft_seconds", "From a call's arrival to its first token, in seconds.", TTFT_S
+            "duramen_ttft_seconds",
+            "From a streamed call's arrival to its first token, in seconds.",
+            TTFT_S,
         )
         self._itl = Histogram(
             "duramen_itl_seconds", "Between two pieces of a streamed reply, in seconds.", ITL_S

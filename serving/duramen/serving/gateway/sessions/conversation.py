@@ -32,6 +32,7 @@ from duramen.serving.gateway.sessions.recognise import (
     Edit,
     Match,
     Message,
+    Nearest,
     asked,
     nearest,
     recognise,
@@ -121,7 +122,7 @@ class Conversations:
         question = asked(request.scope, root, request.messages, request.session)
         match = recognise(self.tree, question)
         near = nearest(self.tree, match, question)
-        relation = _relation(match, near.edit)
+        relation = _relation(match, near, question.keys[-1])
         parent = match.reply
         if parent is not None and match.seen is not None:
             parent = self._as_seen(parent, match, request, question.keys)
@@ -355,11 +356,14 @@ class Conversations:
         reply.hashes = self._hashes(ids_of(path), hashes_of(path[:-1]), salt)
 
 
-def _relation(match: Match, edit: Edit | None) -> Relation:
-    if edit is not None:
+def _relation(match: Match, near: Nearest, key: bytes) -> Relation:
+    """`key`: of the request's last message."""
+    if near.edit is not None:
         return "branches"
     if match.reply is None:
-        return "new"
+        if near.turn is None:
+            return "new"
+        return "retries" if near.turn.key == key else "extends"
     return "retries" if match.reply.turns else "extends"
 
 

@@ -181,7 +181,7 @@ def nearest(tree: SessionTree, match: Match, request: Asked) -> Nearest:
     """A call that only repeats an earlier one (a retry, best of n) changes nothing, nor does one
     that goes on behind a prompt that never got a reply."""
     if match.reply is None:
-        return _another_first_reply(tree, request)
+        return _same_first_request(tree, request) or _another_first_reply(tree, request)
     turns = match.reply.turns
     whole = [t for t in turns if t.key in request.keys[t.num_messages - 1 : t.num_messages]]
     if whole:
@@ -194,6 +194,15 @@ def nearest(tree: SessionTree, match: Match, request: Asked) -> Nearest:
     turn = max(turns[-MAX_COMPARED:], key=lambda turn: common[turn.turn_id])
     at = match.num_messages + common[turn.turn_id]
     return Nearest(turn, _edit_at(request, min(at, len(request.keys) - 1)))
+
+
+def _same_first_request(tree: SessionTree, request: Asked) -> Nearest | None:
+    """Only in a session that the client names: without a name it begins another one."""
+    if request.session is None or not request.keys:
+        return None
+    turns = tree.turns(request.scope, request.keys[-1])
+    same = [t for t in turns if (t.root, t.session_id) == (request.root, request.session)]
+    return Nearest(same[-1]) if same else None
 
 
 def _another_first_reply(tree: SessionTree, request: Asked) -> Nearest:
