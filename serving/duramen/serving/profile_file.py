@@ -64,7 +64,8 @@ def load_profile(name: str) -> Profile:
         if base not in profile_names():
             known = ", ".join(profile_names())
             raise DuramenError(f"{name}: based_on: {base!r} is none of {known}")
-        raw = _over(_read_ours(base), {"note": f"based on {base}", **raw})
+        ours = _read_ours(base)
+        raw = _over(ours, {"note": f"based on {base}, {ours['note']}", **raw})
     return _profile(path.stem, raw, name)
 
 
