@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duramen.experiments.importers.read import read_sessions
-from duramen.experiments.trajectory import Call, Origin, Session, Usage
+from duramen.experiments.trajectory import Call, Origin, Sending, Session, Usage
 from duramen.layout.errors import TrajectoryError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -124,6 +124,42 @@ def test_other_tools_in_one_call_stay_with_that_call(read):
     assert [call.tools for call in session.calls] == [None, (turned,), ()]
     assert list(session.tools_of(session.calls[1])[0]) == ["function", "type"]
     assert session.tools_of(session.calls[0]) == (LS,)
+
+
+def test_how_a_body_was_sent(read):
+    completion = {
+        "model": "m-1",
+        "system_fingerprint": "fp",
+        "prompt_token_ids": [1, 2],
+        "choices": [{"message": ANSWER, "token_ids": [3]}],
+    }
+    marked = {
+        "role": "user",
+        "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}],
+    }
+    body = {
+        "tools": [LS],
+        "messages": [SYSTEM, marked],
+        "model": "m",
+        "cache_salt": "tenant",
+        "temperature": 0,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    [session] = read([{"session_id": "a", **body, "response": completion}])
+    [call] = session.calls
+    assert call.messages[1] == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+    assert call.sending == Sending(
+        model="m",
+        salt="tenant",
+        options={"chat_template_kwargs": {"enable_thinking": False}},
+        keys=tuple(body),
+        replica="fp",
+        marks=(1,),
+        token_ids=(1, 2),
+        reply_ids=(3,),
+    )
+    [plain] = read([{"messages": [USER], "response": "Yes."}])
+    assert plain.calls[0].sending == Sending()  # no body: its keys say nothing
 
 
 def test_what_a_log_says_of_its_origins_holds(read):

@@ -22,11 +22,39 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class Usage:
-    """What the engine of the recording reported; None is "not reported", never 0."""
+    """What the engine of the recording reported; None is "not reported", never 0. `prompt_tokens`
+    includes the cached ones and those written to a cache, whatever the provider's own form."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    written_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What of a request, beside its messages and tools, decides what can be reused; None and empty
+    are "not recorded".
+
+    `options`: arguments of the chat template and what else of the body moves tokens. `keys`: of the
+    body, in its order. `replica`: which of several servers answered. `duration_s`: until the reply
+    had ended. `marks`: indices of the messages whose content bears a cache breakpoint (Anthropic's
+    cache_control), -1 for one on tools. `ttl_s`: how long the request asks to keep what is cached,
+    the longest where its marks differ; None where it does not say. `token_ids`, `reply_ids`: of the
+    prompt and of what was sampled, as the engine reported them.
+    """
+
+    provider: str | None = None
+    model: str | None = None
+    salt: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    replica: str | None = None
+    duration_s: float | None = None
+    marks: tuple[int, ...] | None = None
+    ttl_s: float | None = None
+    token_ids: tuple[int, ...] | None = None
+    reply_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +70,7 @@ class Call:
     time_s: float | None = None
     usage: Usage = Usage()
     tools: tuple[Tool, ...] | None = None
+    sending: Sending = Sending()
 
 
 @dataclass(frozen=True)
@@ -50,7 +79,7 @@ class Session:
 
     `origins` names the origin of each field, by field name ("messages", "reply", "tools", "time_s",
     "usage", "start_time_s"); the least certain one where calls differ. A field that the recording
-    does not bear has no entry.
+    does not bear has no entry. `notes` say what a reader of its figures would not expect.
     """
 
     session_id: str
@@ -58,6 +87,7 @@ class Session:
     tools: tuple[Tool, ...] = ()
     start_time_s: float | None = None  # Unix time of the first call
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def tools_of(self, call: Call) -> tuple[Tool, ...]:
         return self.tools if call.tools is None else call.tools

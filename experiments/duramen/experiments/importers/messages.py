@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from duramen.experiments.importers.usage import normalised
 from duramen.experiments.trajectory import Call, Message, Tool, Usage
 from duramen.layout.errors import TrajectoryError
 
@@ -85,23 +86,22 @@ def check_tools(value: Any, where: str, field: str = "tools") -> tuple[Tool, ...
 
 
 def check_usage(value: Any, where: str, field: str = "usage") -> Usage:
-    """An OpenAI usage object; a missing or null count stays None."""
+    """A usage object of any provider (importers.usage); a missing or null count stays None."""
     if value is None:
         return Usage()
     usage = check_object(value, where, field)
-    details = usage.get("prompt_tokens_details")
-    if details is None:
-        details = {}
-    details = check_object(details, where, f"{field}.prompt_tokens_details")
-    return Usage(
-        prompt_tokens=_check_count(usage.get("prompt_tokens"), where, f"{field}.prompt_tokens"),
-        cached_tokens=_check_count(
-            details.get("cached_tokens"), where, f"{field}.prompt_tokens_details.cached_tokens"
-        ),
-        completion_tokens=_check_count(
-            usage.get("completion_tokens"), where, f"{field}.completion_tokens"
-        ),
-    )
+
+    def count(path: tuple[str, ...]) -> int | None:
+        found: Any = usage
+        place = field
+        for key in path:
+            found = check_object(found, where, place).get(key)
+            place = f"{place}.{key}"
+            if found is None:
+                return None
+        return _check_count(found, where, place)
+
+    return normalised(count)
 
 
 def check_iso_time(value: Any, where: str, field: str) -> float:

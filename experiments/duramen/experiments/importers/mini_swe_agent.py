@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from duramen.experiments.importers.bodies import with_answer
 from duramen.experiments.importers.documents import Document
 from duramen.experiments.importers.messages import (
     check_list,
@@ -28,7 +29,7 @@ from duramen.experiments.importers.messages import (
     check_usage,
     fail,
 )
-from duramen.experiments.trajectory import Call, Message, Origin, Session, Usage
+from duramen.experiments.trajectory import Call, Message, Origin, Sending, Session, Usage
 
 BOOKKEEPING = {"extra", "timestamp", "provider_specific_fields"}
 MAX_TIME_S = 1e11  # beyond it no Unix seconds are meant
@@ -57,6 +58,7 @@ class _Made(NamedTuple):
     messages: tuple[Message, ...]
     reply: Message
     usage: Usage
+    sending: Sending
     asked_s: float | None
     replied_s: float | None
 
@@ -80,7 +82,7 @@ def _session(run: "_Run", value: dict[str, Any], session_id: str) -> Session:
         origins["time_s"] = Origin.DERIVED
         origins["start_time_s"] = Origin.ASSUMED if made[0].asked_s is None else Origin.DERIVED
     calls = tuple(
-        Call(call.messages, call.reply, time_s, call.usage)
+        Call(call.messages, call.reply, time_s, call.usage, sending=call.sending)
         for call, time_s in zip(made, offsets, strict=True)
     )
     return Session(session_id, calls, start_time_s=start_s, origins=origins)
@@ -105,8 +107,9 @@ class _Run:
         message = self._message(item, field)
         is_reply = message["role"] == "assistant"
         if reply := message if is_reply else self._refused(extra, field):
-            usage = self._usage(item, extra, field)
-            self.made.append(_Made(tuple(self._messages), reply, usage, self._time_s, time_s))
+            usage, sending = self._facts(item, extra, field)
+            made = _Made(tuple(self._messages), reply, usage, sending, self._time_s, time_s)
+            self.made.append(made)
         self._messages.append(message)
         self._time_s = self._time_s if time_s is None else time_s
 
@@ -143,20 +146,16 @@ class _Run:
         text = extra.get("model_response")
         return {"role": "assistant", "content": text} if isinstance(text, str) else None
 
-    def _usage(self, item: dict[str, Any], extra: dict[str, Any], field: str) -> Usage:
+    def _facts(
+        self, item: dict[str, Any], extra: dict[str, Any], field: str
+    ) -> tuple[Usage, Sending]:
         is_response = item.get("object") == "response"
         response: Any = item if is_response else extra.get("response")
         if not isinstance(response, dict):
-            return Usage()
-        usage = response.get("usage")
-        if isinstance(usage, dict) and "input_tokens" in usage:
-            usage = {
-                "prompt_tokens": usage["input_tokens"],
-                "completion_tokens": usage.get("output_tokens"),
-                "prompt_tokens_details": usage.get("input_tokens_details"),
-            }
+            return Usage(), Sending()
         place = field if is_response else f"{field}.extra.response"
-        return check_usage(usage, self.where, f"{place}.usage")
+        usage = check_usage(response.get("usage"), self.where, f"{place}.usage")
+        return usage, with_answer(Sending(), response)
 
     def _time(self, value: Any, field: str) -> float | None:
         if value is None:

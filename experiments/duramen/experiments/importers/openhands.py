@@ -14,8 +14,10 @@ to a recorded reply (`function_call`) are left out.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from duramen.experiments.importers.bodies import with_answer
 from duramen.experiments.importers.documents import Document
 from duramen.experiments.importers.messages import (
     check_iso_time,
@@ -27,7 +29,7 @@ from duramen.experiments.importers.messages import (
     check_usage,
     fail,
 )
-from duramen.experiments.trajectory import Call, Message, Origin, Session, Tool, Usage
+from duramen.experiments.trajectory import Call, Message, Origin, Sending, Session, Tool, Usage
 from duramen.layout.errors import TrajectoryError
 
 NO_PROMPT_TEXT = {"recall", "change_agent_state", "agent_state_changed", "null", "pause", "resume"}
@@ -68,7 +70,8 @@ class _Run:
     def __init__(self, where: str) -> None:
         self._where = where
         self._messages: list[Message] = []
-        self._calls: list[tuple[tuple[Message, ...], Message, Usage, float | None]] = []
+        self._calls: list[Call] = []
+        self._asked_s: list[float | None] = []
         self._tools: tuple[Tool, ...] | None = None
         self._response_ids: set[str] = set()
         self._time_s: float | None = None
@@ -107,7 +110,7 @@ class _Run:
                 )
             self._origins["reply"] = Origin.DERIVED
             reply = {"role": "assistant", "content": self._content(event, field)}
-            self._call(reply, Usage(), field)
+            self._call(reply, {}, field)
             return
         name = f"{field}.tool_call_metadata.model_response"
         response = check_object(metadata, self._where, field).get("model_response")
@@ -124,7 +127,7 @@ class _Run:
         choice = check_object(choices[0], self._where, f"{name}.choices[0]")
         message = check_object(choice.get("message"), self._where, f"{name}.choices[0].message")
         reply = {k: v for k, v in message.items() if v is not None or k == "content"}
-        self._call(reply, check_usage(response.get("usage"), self._where, f"{name}.usage"), field)
+        self._call(reply, response, field)
 
     def _add_observation(self, event: dict[str, Any], field: str) -> None:
         content = event.get("content")
@@ -141,9 +144,14 @@ class _Run:
         result = {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
         self._append(result, field)
 
-    def _call(self, reply: dict[str, Any], usage: Usage, field: str) -> None:
+    def _call(self, reply: dict[str, Any], response: dict[str, Any], field: str) -> None:
         message = check_reply(reply, self._where, field)
-        self._calls.append((tuple(self._messages), message, usage, self._time_s))
+        place = f"{field}.tool_call_metadata.model_response.usage"
+        usage = check_usage(response.get("usage"), self._where, place)
+        sending = with_answer(Sending(), response)
+        call = Call(tuple(self._messages), message, usage=usage, sending=sending)
+        self._calls.append(call)
+        self._asked_s.append(self._time_s)
         self._messages.append(message)
 
     def _append(self, message: Message, field: str) -> None:
@@ -162,13 +170,13 @@ class _Run:
         return [{"type": "text", "text": text}, *images] if images else text
 
     def session(self, session_id: str) -> Session:
-        start = next((time for *_, time in self._calls if time is not None), None)
+        start = next((time for time in self._asked_s if time is not None), None)
         if start is not None:
             self._origins |= {"time_s": Origin.DERIVED, "start_time_s": Origin.ASSUMED}
-        if any(usage != Usage() for _, _, usage, _ in self._calls):
+        if any(call.usage != Usage() for call in self._calls):
             self._origins["usage"] = Origin.RECORDED
         calls = tuple(
-            Call(messages, reply, None if time is None or start is None else time - start, usage)
-            for messages, reply, usage, time in self._calls
+            replace(call, time_s=None if time is None or start is None else time - start)
+            for call, time in zip(self._calls, self._asked_s, strict=True)
         )
         return Session(session_id, calls, self._tools or (), start, self._origins)

@@ -1,8 +1,9 @@
 """Reads recorded trajectories of any known form. What a file is, is told by its content.
 
-Known forms: OpenAI chat JSONL, tau-bench results, SWE-agent .traj, mini-swe-agent .traj.json,
-OpenHands output.jsonl and event lists, ShareGPT. Traces (importers.traces) bear no text and belong
-to `duramen simulate`.
+Known forms: OpenAI chat JSONL, logs of Anthropic Messages and OpenAI Responses, LiteLLM logs,
+Langfuse exports, OpenTelemetry spans, Claude Code sessions, Codex rollouts, ATIF, tau-bench
+results, SWE-agent .traj, mini-swe-agent .traj.json, OpenHands output.jsonl and event lists,
+ShareGPT. Traces (importers.traces) bear no text and belong to `duramen simulate`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,10 +12,18 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from duramen.experiments.importers.api_log import is_api_log, read_api_log
+from duramen.experiments.importers.atif import is_atif, read_atif
 from duramen.experiments.importers.chat import read_chat
+from duramen.experiments.importers.claude_code import is_claude_code, read_claude_code
+from duramen.experiments.importers.codex import is_codex, read_codex
 from duramen.experiments.importers.documents import Document, files_of, read_documents
+from duramen.experiments.importers.langfuse import is_langfuse, read_langfuse
+from duramen.experiments.importers.litellm import is_litellm, read_litellm
 from duramen.experiments.importers.mini_swe_agent import is_mini_swe_agent, read_mini_swe_agent
 from duramen.experiments.importers.openhands import is_event, read_openhands
+from duramen.experiments.importers.otel import read_otel
+from duramen.experiments.importers.otlp import is_spans
 from duramen.experiments.importers.sharegpt import is_sharegpt, read_sharegpt
 from duramen.experiments.importers.swe_agent import read_swe_agent
 from duramen.experiments.importers.tau_bench import read_tau_bench
@@ -26,8 +35,10 @@ from duramen.layout.errors import TrajectoryError
 Reader = Callable[[Iterator[Document], str], Iterator[Session]]
 SUFFIXES = {".json", ".jsonl", ".ndjson", ".traj"}
 KNOWN_FORMS = (
-    "OpenAI chat JSONL or mini-swe-agent (messages), tau-bench results (traj), SWE-agent (history "
-    "of roles), OpenHands (history of events) or ShareGPT (conversations)"
+    "OpenAI chat JSONL or mini-swe-agent (messages), Anthropic or Responses logs (request, "
+    "response), LiteLLM (call_type), Langfuse (observations), OpenTelemetry (spans), Claude Code "
+    "or Codex sessions, ATIF (steps), tau-bench results (traj), SWE-agent (history of roles), "
+    "OpenHands (history of events) or ShareGPT (conversations)"
 )
 
 
@@ -81,6 +92,8 @@ def _reader_of_items(where: str, item: dict[str, Any]) -> Reader:
         return read_tau_bench
     if is_event(item):
         return read_openhands
+    if reader := _reader_of_log(item):
+        return reader
     if "role" in item:
         return read_chat
     if is_sharegpt(item):
@@ -90,9 +103,24 @@ def _reader_of_items(where: str, item: dict[str, Any]) -> Reader:
     raise _unknown(where, [item])
 
 
+def _reader_of_log(value: dict[str, Any]) -> Reader | None:
+    """What may stand in a list or in lines."""
+    if is_spans(value):
+        return read_otel
+    if is_langfuse(value):
+        return read_langfuse
+    if is_litellm(value):
+        return read_litellm
+    return read_api_log if is_api_log(value) else None
+
+
 def _reader_of_object(where: str, value: dict[str, Any]) -> Reader:
     if is_mini_swe_agent(value):
         return read_mini_swe_agent
+    if is_atif(value):
+        return read_atif
+    if reader := _reader_of_log(value):
+        return reader
     if "messages" in value:
         return read_chat
     if is_sharegpt(value):
@@ -107,6 +135,10 @@ def _reader_of_object(where: str, value: dict[str, Any]) -> Reader:
         return read_openhands
     if {"history", "trajectory", "attempts"} & value.keys():
         return read_swe_agent
+    if is_claude_code(value):
+        return read_claude_code
+    if is_codex(value):
+        return read_codex
     raise _unknown(where, value)
 
 
