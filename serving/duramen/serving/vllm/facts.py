@@ -31,11 +31,21 @@ async def read_facts(http: EngineHttp, model: str | None) -> Facts:
 
     Raises EngineError if it is too old, does not serve it, or does not say its block size.
     """
+    version = await read_version(http)
+    check_version(version)
+    return await facts_of(http, model, version)
+
+
+async def read_version(http: EngineHttp) -> str:
+    """Whatever it is. Raises EngineError where nothing names one."""
     version = await http.get_json("/version")
     if not isinstance(version, dict) or "version" not in version:
         raise EngineError(f"{http.url}/version names no version: is it vLLM's address?")
-    version = str(version["version"])
-    check_version(version)
+    return str(version["version"])
+
+
+async def facts_of(http: EngineHttp, model: str | None, version: str) -> Facts:
+    """As read_facts, of a server of any version."""
     served = await _served_model(http, model)
     labels = await _cache_labels(http)
     block_size = _number(labels, "block_size")
