@@ -1,0 +1,119 @@
+"""Two requests from files, whatever they are: bodies of three APIs, raw text, token ids."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from duramen.experiments.importers.anthropic_body import is_anthropic_body, read_anthropic_body
+from duramen.experiments.importers.body import Body
+from duramen.experiments.importers.messages import check_messages, check_tools
+from duramen.experiments.importers.responses_body import is_responses_body, read_responses_body
+from duramen.experiments.layouts.model import Model
+from duramen.experiments.trajectory import Call, Sending, Session
+from duramen.experiments.why.explain import finished
+from duramen.experiments.why.explained import ExplainedCall
+from duramen.experiments.why.laid import Laid
+from duramen.experiments.why.log import Log, Settings
+from duramen.experiments.why.rendering import encode_text
+from duramen.experiments.why.walk import Walk
+from duramen.layout.errors import TrajectoryError
+
+SESSION = "A and B"
+OF_ENGINE = {"model", "messages", "tools", "cache_salt", "stream", "max_tokens"}
+MAX_ID = 2**32
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a file holds; `text` and `token_ids` where it is no request."""
+
+    call: Call
+    text: str | None = None
+
+
+def explain_files(
+    before: Path, after: Path, model: Model, settings: Settings
+) -> Iterator[ExplainedCall]:
+    """Both calls; the second is measured against the first. Raises TrajectoryError."""
+    log = Log(model, settings)
+    given = [read_given(path) for path in (before, after)]
+    session = Session(SESSION, tuple(each.call for each in given))
+    laid = {}
+    for index, each in enumerate(given):
+        if each.text is not None:
+            rendered = encode_text(log.tokenizer, each.text)
+            laid[index] = Laid(index, each.call, None, rendered)
+    walk = Walk(session, log, laid, always=True)
+    while not walk.is_done:
+        walk.step()
+    return finished(log, [walk])
+
+
+def read_given(path: Path) -> Given:
+    """JSON that is a list of numbers is token ids, an object or a list of messages a request;
+    anything else is text. Raises TrajectoryError for what is none of them."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TrajectoryError(f"{path}: cannot be read: {error.strerror}") from None
+    if not data.strip():
+        raise TrajectoryError(f"{path}: is empty; expected a request, text or token ids")
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return Given(Call((), None), _text(path, data))
+    if isinstance(value, list) and value and all(type(item) is int for item in value):
+        return Given(Call((), None, sending=Sending(token_ids=_ids(path, value))))
+    if isinstance(value, str):
+        return Given(Call((), None), value)
+    body = read_body(value, str(path))
+    return Given(Call(body.messages, None, tools=body.tools, sending=body.sending))
+
+
+def read_body(value: Any, where: str) -> Body:
+    """The request of an OpenAI chat, Anthropic or Responses body, or of a list of messages. Raises
+    TrajectoryError."""
+    if isinstance(value, dict) and isinstance(value.get("body"), dict):
+        value = value["body"]  # a line of a batch file, or a logged HTTP request
+    if is_responses_body(value):
+        return read_responses_body(value, where)
+    if is_anthropic_body(value):
+        return read_anthropic_body(value, where)
+    if isinstance(value, list):
+        value = {"messages": value}
+    if not isinstance(value, dict) or not value.get("messages"):
+        found = "a JSON value" if not isinstance(value, dict) else ", ".join(list(value)[:5])
+        raise TrajectoryError(
+            f"{where}: {found or 'an empty object'} is no request; expected messages, a Responses "
+            "input, token ids or text"
+        )
+    tools = value.get("tools")
+    salt, model = value.get("cache_salt"), value.get("model")
+    options = {key: v for key, v in value.items() if key not in OF_ENGINE and v is not None}
+    sending = Sending(
+        model=model if isinstance(model, str) else None,
+        salt=salt if isinstance(salt, str) else None,
+        options=options,
+        keys=tuple(value),
+    )
+    messages = check_messages(value["messages"], where)
+    return Body(messages, check_tools(tools, where) if tools else (), sending)
+
+
+def _text(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TrajectoryError(
+            f"{path}: byte {error.start} is not UTF-8; expected a request, text or token ids"
+        ) from None
+
+
+def _ids(path: Path, value: list[int]) -> tuple[int, ...]:
+    wrong = next((item for item in value if not 0 <= item < MAX_ID), None)
+    if wrong is not None:
+        raise TrajectoryError(f"{path}: {wrong} is no token id")
+    return tuple(value)

@@ -1,0 +1,193 @@
+"""`duramen why` from the command line: two requests of any form, logs, and its JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+from why_cases import SYSTEM, TOOLS, chat
+
+from duramen.cli.main import app
+from duramen.layout.errors import DuramenError, TrajectoryError
+
+
+def run(*arguments: object) -> Any:
+    result = CliRunner().invoke(app, ["why", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def explained(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json", "-")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def write(path: Path, value: object) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def body(text: str, **more: object) -> dict[str, Any]:
+    messages = [{"role": "system", "content": text}, {"role": "user", "content": "Where is it?"}]
+    return {"model": "m", "messages": messages, **more}
+
+
+@pytest.fixture
+def pair(smollm2: Path, tmp_path: Path) -> tuple[Path, Path]:
+    rest = str(SYSTEM["content"])
+    a = write(tmp_path / "a.json", body("It is 2026-12-01 10:00:00. " + rest))
+    b = write(tmp_path / "b.json", body("It is 2026-12-01 10:00:07. " + rest))
+    return a, b
+
+
+def test_two_bodies(pair: tuple[Path, Path]) -> None:
+    found = explained(*pair)
+    head = ("schema_version", "duramen_version", "command", "model", "unit_tokens")
+    assert [found[key] is not None for key in head] == [True] * 5
+    first, second = found["calls"]
+    assert first["break"]["cause"] == "first-call"
+    broken = second["break"]
+    assert (broken["cause"], broken["layer"], broken["zone"]) == ("clock", "request", "root")
+    assert (broken["vs_session"], broken["vs_call"]) == (first["session"], 0)
+    assert broken["block"] == broken["token"] // 16
+    assert second["lcp"] == broken["token"]
+    assert second["reusable"] == broken["token"] // 16 * 16
+    assert second["delivered"] is None
+    assert found["totals"]["clock"] == broken["lost_tokens"] > 0
+    assert "10:00:0" in broken["around"][0]
+
+
+def test_the_table_says_what_and_how_to_mend_it(pair: tuple[Path, Path]) -> None:
+    said = run(*pair).stdout
+    for words in ("clock", "request", "root", "seen:", "mend:", "lost tokens by cause"):
+        assert words in said
+    same = run(pair[0], pair[0]).stdout
+    assert "0 breaks" in same
+
+
+def test_what_the_clock_costs(pair: tuple[Path, Path]) -> None:
+    found = explained(*pair, "--price", "openai/gpt-5.4-mini")
+    assert found["calls"][1]["break"]["dollars"] > 0
+    assert found["price"].startswith("openai/gpt-5.4-mini@")
+
+
+def test_the_unit_decides_what_is_lost(pair: tuple[Path, Path]) -> None:
+    for unit in (1, 32):
+        call = explained(*pair, "--unit", unit)["calls"][1]
+        assert call["reusable"] == call["lcp"] // unit * unit
+        assert call["break"]["block"] == call["break"]["token"] // unit
+
+
+def test_an_anthropic_body(smollm2: Path, tmp_path: Path) -> None:
+    def anthropic(path: str) -> dict[str, Any]:
+        used = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": path}}
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": "done"}
+        return {
+            "model": "claude-sonnet-5-5",
+            "system": SYSTEM["content"],
+            "tools": [{"name": "read", "description": "Read", "input_schema": {"type": "object"}}],
+            "messages": [
+                {"role": "user", "content": "Read it."},
+                {"role": "assistant", "content": [{"type": "text", "text": "I read."}, used]},
+                {"role": "user", "content": [result]},
+            ],
+        }
+
+    a = write(tmp_path / "a.json", anthropic("a.txt"))
+    b = write(tmp_path / "b.json", anthropic("b.txt"))
+    broken = explained(a, b)["calls"][1]["break"]
+    assert broken["cause"] == "history-edited"
+    assert broken["zone"] == "trunk"
+    assert explained(a, a)["calls"][1]["break"] is None
+
+
+def test_text_and_ids(smollm2: Path, tmp_path: Path) -> None:
+    text = "<|im_start|>system\nRequest {}.\n" + str(SYSTEM["content"])
+    a = write(tmp_path / "a.txt", text.format("9c7ad4be-1e5f-4b6f-9d43-0f5de3a8c111"))
+    b = write(tmp_path / "b.txt", text.format("1b2f0e55-77aa-4c0d-8f0e-3f9a2b6d7c21"))
+    assert explained(a, b)["calls"][1]["break"]["cause"] == "uuid-or-hash"
+    ids = write(tmp_path / "a.json", [1, 2, 3, 4, 5, 6])
+    others = write(tmp_path / "b.json", [1, 2, 3, 9, 5, 6])
+    broken = explained(ids, others, "--unit", 2)["calls"][1]["break"]
+    assert (broken["token"], broken["block"]) == (3, 1)
+    assert explained(ids, a)["calls"][1]["break"]["token"] in (0, 1)
+
+
+def test_a_log(smollm2: Path, tmp_path: Path) -> None:
+    session = chat(3)
+    lines = [
+        {"session_id": "s", "messages": call.messages, "tools": TOOLS, "response": call.reply}
+        for call in session.calls
+    ]
+    lines[2]["tools"] = TOOLS[::-1]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    found = explained("--log", log)
+    assert [call["call"] for call in found["calls"]] == [0, 1, 2]
+    assert [call["break"] and call["break"]["cause"] for call in found["calls"]] == [
+        "first-call",
+        None,
+        "tool-order",
+    ]
+    other = write(tmp_path / "other.jsonl", log.read_text("utf-8"))
+    twice = explained("--log", log, other)
+    assert len(twice["calls"]) == 6
+    assert len({call["session"] for call in twice["calls"]}) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("  \n", "is empty"),
+        ("{}", "is no request"),
+        ('{"messages": []}', "is no request"),
+        ('{"messages": 7}', "messages is a number"),
+        ('{"messages": [{"role": "pilot", "content": "x"}]}', "messages\\[0\\].role"),
+        ("[1, -2]", "no token id"),
+        ("[1, 99999999999]", "no token id"),
+        ("[]", "is no request"),
+        ("17", "is no request"),
+        ("[true, false]", "messages"),
+    ],
+)
+def test_files_that_are_no_request(
+    smollm2: Path, tmp_path: Path, pair: tuple[Path, Path], content: str, said: str
+) -> None:
+    bad = write(tmp_path / "bad.json", content)
+    with pytest.raises(TrajectoryError, match=said):
+        run(pair[0], bad)
+
+
+def test_bytes_that_are_no_text(smollm2: Path, tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    bad = tmp_path / "bad.bin"
+    bad.write_bytes(b"plain \xff\xfe")
+    with pytest.raises(TrajectoryError, match="byte 6 is not UTF-8"):
+        run(pair[0], bad)
+    with pytest.raises(TrajectoryError, match="cannot be read"):
+        run(pair[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name two requests"),
+        (("a",), "name two requests"),
+        (("a", "b", "c"), "name two requests"),
+        (("--session", "x"), "go together"),
+        (("a", "b", "--session", "x", "--gateway", "http://127.0.0.1:1"), "no part of"),
+    ],
+)
+def test_mistakes(smollm2: Path, arguments: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, ["why", *arguments])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_gateway_that_is_not_there(smollm2: Path) -> None:
+    with pytest.raises(DuramenError, match="no answer"):
+        run("--session", "x", "--gateway", "http://127.0.0.1:9")
