@@ -143,7 +143,7 @@ class DeltaRenderer:
         length = common_text(a, b)
         in_a, in_b = (
             {
-                start: start + text[start:end].index(token.content) + len(token.content)
+                start: text.index(token.content, start, end) + len(token.content)
                 for start, end, token in self.controls(text)
                 if start < length
             }
