@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duramen.layout.certify import PROBES, certificate
+from duramen.layout.certify.history import PROBES, certificate
 from duramen.layout.chat_messages import template_tools
 from duramen.layout.errors import TemplateError
 from duramen.layout.template import ChatTemplate, Message

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from duramen.kernels.device import gpu_monitor
-from duramen.layout.certify import certificate
+from duramen.layout.certify.history import certificate
 from duramen.layout.errors import EngineError, RequestError
 from duramen.layout.template import load_chat_template
 from duramen.layout.tokenizer import Tokenizer

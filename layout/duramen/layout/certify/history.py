@@ -35,14 +35,18 @@ class Probe:
 
 
 def certificate(
-    template: ChatTemplate, tokenizer: Tokenizer, arguments: Mapping[str, Any] | None = None
+    template: ChatTemplate,
+    tokenizer: Tokenizer | None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Certificate:
     """Renders every probe as a conversation would be. One that the template refuses is skipped; a
-    template that refuses all of them keeps nothing, and `why` is its last reason."""
+    template that refuses all of them keeps nothing, and `why` is its last reason. Without a
+    tokenizer no control token is known, and a reply ends with its last character."""
     refusals = []
+    controls = tokenizer.controls if tokenizer is not None else lambda text: ()
     for probe in PROBES:
         tools = template_tools(probe.tools)
-        renderer = DeltaRenderer(template, tools, _NOW, arguments or {}, tokenizer.controls)
+        renderer = DeltaRenderer(template, tools, _NOW, arguments or {}, controls)
         try:
             broken = _first_break(renderer, template.prepared(probe.messages))
         except TemplateError as error:

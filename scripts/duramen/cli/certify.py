@@ -1,0 +1,137 @@
+"""`duramen certify`: does a chat template keep the prompt that was sent, and how could it?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from duramen.cli.certify_table import as_table, legend, reasons
+from duramen.cli.options import JsonFile
+from duramen.cli.output import check_json_file, write_json, write_text
+from duramen.experiments.gallery import gallery
+from duramen.layout.certify.certified import Certified, certified
+from duramen.layout.errors import DuramenError, TemplateError
+from duramen.layout.template import load_template
+from duramen.layout.tokenizer import Tokenizer
+
+WIDTH = 200  # of the table where the output is no terminal
+
+
+def certify(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL_DIR]", help="A model's folder: template and tokenizer."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with tokenizer.json: tokens, BOS and seams, too."),
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The template, instead of the folder's own.")
+    ] = None,
+    every: Annotated[
+        Path | None,
+        typer.Option("--all", metavar="DIR", help="Every .jinja file of a folder, in one table."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write mended templates here, as NAME.mended.jinja."),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table and the reasons as a page.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Say for each step of a conversation whether a template keeps the prompt that was sent."""
+    check_json_file(json_file)
+    sources = _sources(model, tokenizer, chat_template, every)
+    folder = tokenizer if tokenizer is not None else model
+    console = Console(stderr=True)
+    found: dict[str, Certified] = {}
+    with console.status("") as status:
+        for name, source in sources.items():
+            status.update(f"certifying {name}")
+            found[name] = _certified(source, folder, alone=every is None)
+    written = _write_mended(found, out)
+    if markdown is not None:
+        write_text(gallery(found), markdown)
+    if json_file is not None:
+        write_json("certify", as_json(found), json_file)
+    else:
+        _print(found, written)
+
+
+def as_json(found: Mapping[str, Certified]) -> dict[str, Any]:
+    return {
+        "templates": {name: one.verdicts_as_json() for name, one in found.items()},
+        "certificates": {name: one.as_json() for name, one in found.items()},
+    }
+
+
+def _sources(
+    model: Path | None, tokenizer: Path | None, chat_template: Path | None, every: Path | None
+) -> dict[str, str]:
+    """Name of a template -> its source."""
+    if every is not None:
+        if model is not None or chat_template is not None:
+            raise DuramenError("--all DIR takes neither MODEL_DIR nor --chat-template beside it")
+        return _folder(every)
+    folder = model if model is not None else tokenizer
+    if chat_template is not None:
+        return {chat_template.name: load_template(folder or Path(), chat_template)}
+    if folder is None:
+        raise DuramenError(
+            "name what to certify: MODEL_DIR, --chat-template FILE (with --tokenizer DIR for "
+            "tokens, too) or --all DIR"
+        )
+    own = "chat_template.jinja"
+    name = own if (folder / own).exists() else "tokenizer_config.json"
+    return {name: load_template(folder, has_tools=True)}
+
+
+def _folder(directory: Path) -> dict[str, str]:
+    if not directory.is_dir():
+        raise DuramenError(f"{directory} is no folder: name one that holds .jinja files")
+    files = sorted(path for path in directory.glob("*.jinja") if path.is_file())
+    files = [path for path in files if not path.name.endswith(".mended.jinja")]
+    if not files:
+        raise DuramenError(f"{directory} holds no .jinja file")
+    return {path.name: load_template(directory, path) for path in files}
+
+
+def _certified(source: str, folder: Path | None, *, alone: bool) -> Certified:
+    tokenizer = None if folder is None else Tokenizer.load(folder, source)
+    found = certified(source, tokenizer)
+    if alone and found.refused is not None:
+        raise TemplateError(found.refused)
+    return found
+
+
+def _write_mended(found: Mapping[str, Certified], out: Path | None) -> dict[str, Path]:
+    """Name of a template -> the file with its mend."""
+    if out is None:
+        return {}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DuramenError(f"cannot make {out}: {error.strerror}") from None
+    written = {}
+    for name, one in found.items():
+        if one.mend is not None:
+            written[name] = out / f"{name.removesuffix('.jinja')}.mended.jinja"
+            write_text(one.mend.source, written[name])
+    return written
+
+
+def _print(found: Mapping[str, Certified], written: Mapping[str, Path]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(as_table(found))
+    for line in legend():
+        console.print(line)
+    for name, one in found.items():
+        for line in reasons(name, one, written.get(name)):
+            console.print(line, markup=False, highlight=False)
