@@ -1,20 +1,17 @@
 """One offline HTML page of a study: no network, readable without its script, equal for equal input.
 
 Charts are geometry made here and drawn as SVG by the templates; the script only switches between
-what is on the page already. Style and script are admitted by their hashes and by nothing else.
+what is on the page already.
 """
 
 import json
 import re
-from base64 import b64encode
-from collections.abc import Mapping
-from hashlib import sha256
-from importlib.resources import files
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from duramen.experiments.offline_page import inline_json, make_page, read_of
 from duramen.experiments.study.page import figures
 from duramen.experiments.study.page.about import about
 from duramen.experiments.study.page.alignment import alignment_rows
@@ -30,34 +27,19 @@ from duramen.experiments.study.page.ratios import token_ratios, usd_ratios
 from duramen.experiments.study.page.remarks import remarks
 from duramen.experiments.study.page.view import StudyView, unique, view
 
-PACKAGE = "duramen.experiments.study.page"
+read = read_of("duramen.experiments.study.page")
 LONG = 48  # characters of a label that no layout's own reaches
 
 
 def render(study: Mapping[str, Any]) -> str:
     """The page of a study's JSON (Report.as_json). What is missing is left out or a dash."""
-    style, script = _text("page.css"), _text("page.js")
-    environment = Environment(
-        loader=FunctionLoader(_text),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "ratio": figures.ratio,
         "count": figures.count,
         "shortened": shortened,
         "breakable": breakable,
     }
-    environment.globals |= {"tick_ratio": figures.tick_ratio, "short_count": figures.short_count}
-    page = environment.get_template("page.html.jinja").render(
-        style=Markup(style),
-        script=Markup(script),
-        policy=_policy(style, script),
-        **_content(view(study)),
-    )
-    return page.encode("utf-8", "replace").decode("utf-8")  # lone surrogates have no bytes
+    return make_page(read, read("page.css"), read("page.js"), filters, _content(view(study)))
 
 
 def _content(study: StudyView) -> dict[str, Any]:
@@ -75,6 +57,8 @@ def _content(study: StudyView) -> dict[str, Any]:
     causes = unique(cause for each in sessions for lane in each.lanes for cause, _ in lane.causes)
     first = study.by_uncached(study.arms[0]) if study.arms else list(study.layouts)
     return {
+        "tick_ratio": figures.tick_ratio,
+        "short_count": figures.short_count,
         "study": study,
         "looks": looks(layout.label for layout in study.layouts),
         "about": about(study),
@@ -95,7 +79,7 @@ def _content(study: StudyView) -> dict[str, Any]:
         "remarks": remarks(study),
         "sessions": sessions,
         "lane_data": lambda lane: _lane_data(lane, causes),
-        "data": _inline({"cells": cells.as_json(), "orders": orders, "causes": causes}),
+        "data": inline_json({"cells": cells.as_json(), "orders": orders, "causes": causes}),
     }
 
 
@@ -119,26 +103,3 @@ def _lane_data(lane: Lane, causes: tuple[str, ...]) -> str:
         for call in lane.calls
     ]
     return json.dumps(rows, separators=(",", ":"))
-
-
-def _inline(value: Any) -> Markup:
-    """JSON that no HTML parser leaves: without <, > and &."""
-    text = json.dumps(value, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
-
-
-def _text(name: str) -> str:
-    return files(PACKAGE).joinpath(name).read_text(encoding="utf-8")
