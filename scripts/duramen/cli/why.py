@@ -8,17 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from duramen.cli.options import JsonFile, SkipUnreadable, parse_size
-from duramen.cli.output import check_json_file, write_json
+from duramen.cli.output import check_json_file, write_json, write_text
 from duramen.cli.replay import find_folders, refuse, say_skipped
-from duramen.cli.study import find_prices, wide_console
+from duramen.cli.study import PRICES, find_prices, wide_console
+from duramen.cli.what_if_table import show_what_if
 from duramen.cli.why_table import as_table
 from duramen.experiments.importers.read import read_sessions
 from duramen.experiments.opening import DEFAULT_UNIT, load_model
+from duramen.experiments.prices.own_gpu import packaged_gpus
 from duramen.experiments.why.explain import explain
 from duramen.experiments.why.explained import ExplainedCall, totals
 from duramen.experiments.why.gateway_session import explain_session, fetch_session
 from duramen.experiments.why.log import Settings
+from duramen.experiments.why.page.page import render
 from duramen.experiments.why.pair import explain_files
+from duramen.experiments.why.what_if.bills import Payers
+from duramen.experiments.why.what_if.plan import Plan
+from duramen.experiments.why.what_if.what_if import what_if as ask_what_if
 from duramen.layout.errors import DuramenError
 
 
@@ -61,11 +67,23 @@ def why(
     price: Annotated[
         str | None, typer.Option(metavar="PROVIDER/MODEL", help="Price the lost tokens.")
     ] = None,
+    what_if: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLAN",
+            help="What a change would cost now and save later: drop-tool-outputs:k=3, "
+            "truncate:tokens=500, move-clock or sort-tools.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page for the browser, too.")
+    ] = None,
     skip_unreadable: SkipUnreadable = False,
     json_file: JsonFile = None,
 ) -> None:
     """Name the token that broke the prefix, its cause, what it cost and how to mend it."""
     check_json_file(json_file)
+    check_json_file(None if out is None else str(out))
     if (session is None) != (gateway is None):
         raise typer.BadParameter("--session ID and --gateway URL go together")
     facts: dict[str, Any] = {
@@ -73,10 +91,14 @@ def why(
         "draft": draft,
         "kv_tokens": parse_size(kv_tokens),
     }
+    plan = None if what_if is None else Plan.parse(what_if)
+    if plan is not None and (not log or out is not None):
+        raise typer.BadParameter("--what-if goes with --log PATH, and writes no --out")
     if session is not None and gateway is not None:
         refuse({"A B": bool(files), "--log": bool(log)}, "is no part of a gateway's session")
         page = asyncio.run(fetch_session(gateway, session, api_key))
-        show(list(explain_session(page, unit)), facts | {"model": None, "price": None}, json_file)
+        facts |= {"model": None, "price": None}
+        show(list(explain_session(page, unit)), facts, json_file, out)
         return
     entry = find_prices([price], None)[0] if price else None
     settings = Settings(unit, facts["kv_tokens"], draft, entry)
@@ -86,12 +108,18 @@ def why(
     if log:
         skipped = say_skipped if skip_unreadable else None
         sessions = read_sessions([*log, *(files or [])], skipped)
+        if plan is not None:
+            entries = [entry] if entry else find_prices(PRICES, None)
+            payers = Payers(entries, packaged_gpus(), unit, facts["kv_tokens"], draft)
+            answers = ask_what_if(plan, sessions, loaded, payers)
+            show_what_if(plan, answers, payers, facts, json_file)
+            return
         calls = list(explain(sessions, loaded, settings))
     else:
         calls = list(explain_files(*_two(files or []), loaded, settings))
     if not calls:
         raise DuramenError("these recordings hold no call to a model")
-    show(calls, facts, json_file)
+    show(calls, facts, json_file, out)
 
 
 def _two(files: Sequence[Path]) -> tuple[Path, Path]:
@@ -102,8 +130,12 @@ def _two(files: Sequence[Path]) -> tuple[Path, Path]:
     return files[0], files[1]
 
 
-def show(calls: Sequence[ExplainedCall], facts: dict[str, Any], json_file: str | None) -> None:
-    """The table, or JSON."""
+def show(
+    calls: Sequence[ExplainedCall], facts: dict[str, Any], json_file: str | None, out: Path | None
+) -> None:
+    """The table, or JSON; and the page, if it is wanted."""
+    if out is not None:
+        write_text(render(calls, facts), out)
     if json_file is None:
         wide_console().print(as_table(calls, facts))
         return

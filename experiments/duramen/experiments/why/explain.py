@@ -88,6 +88,7 @@ def _explained(log: Log, session_id: str, call: Judged, blocks: Blocks) -> Expla
         call.call.usage.cached_tokens,
         blocks.broken(call),
         call.refused,
+        call.zones,
     )
 
 

@@ -44,7 +44,8 @@ class ExplainedCall:
     """Tokens. `lcp`: longest prefix in common with what its session sent or sampled before (for a
     first call: with any earlier call of the log). `reusable`: whole units of that. `predicted`:
     what a cache of the given size would hold. `delivered`: as reported, None if it was not.
-    `refused`: why the template renders no prompt of the call; then tokens are not known."""
+    `refused`: why the template renders no prompt of the call; then tokens are not known.
+    `zones`: the tokens at which its trunk and its leaf begin, None where that is not known."""
 
     session: str
     call: int
@@ -55,10 +56,23 @@ class ExplainedCall:
     delivered: int | None
     broken: ExplainedBreak | None
     refused: str | None = None
+    zones: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
         fields = {key: value for key, value in vars(self).items() if key != "broken"}
-        return {**fields, "break": self.broken and self.broken.as_json()}
+        return {
+            **fields,
+            "zones": self.zone_tokens,
+            "break": self.broken and self.broken.as_json(),
+        }
+
+    @property
+    def zone_tokens(self) -> dict[str, int] | None:
+        """Prompt tokens of each zone."""
+        if self.zones is None or self.num_tokens is None:
+            return None
+        trunk, leaf = self.zones
+        return {"root": trunk, "trunk": leaf - trunk, "leaf": self.num_tokens - leaf}
 
 
 def totals(calls: Iterable[ExplainedCall]) -> dict[Cause, int]:

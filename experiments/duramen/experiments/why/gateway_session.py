@@ -5,6 +5,7 @@ call comes; here its words become causes, and what was lost is counted from the 
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -69,6 +70,7 @@ def explain_session(page: Mapping[str, Any], unit_tokens: int) -> Iterator[Expla
             predicted[0],
             account.get("delivered_tokens"),
             _broken(page, index, index_of.get(call.get("parent")), unit_tokens),
+            zones=_zones(call),
         )
 
 
@@ -133,6 +135,15 @@ def _evicted(
         bounds["unit"] - delivered,
         CAUSES[cause].mend,
     )
+
+
+def _zones(call: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Behind the root that comes first, and behind all that is no leaf."""
+    spans = [(span["zone"], span["end"]) for span in call.get("spans", ())]
+    if not spans:
+        return None
+    trunk = max((end for zone, end in takewhile(lambda each: each[0] == "root", spans)), default=0)
+    return trunk, max((end for zone, end in spans if zone != "leaf"), default=trunk)
 
 
 def _num_known(call: Mapping[str, Any]) -> int:

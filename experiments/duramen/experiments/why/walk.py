@@ -18,6 +18,7 @@ from duramen.experiments.why.pool import Keys
 from duramen.experiments.why.rendering import NO_IDS, Ids, Setting, array_of, start_s
 from duramen.experiments.why.replies import quoted
 from duramen.experiments.why.roots import Root, is_other_conversation, root_of
+from duramen.experiments.why.zone_starts import zone_starts
 from duramen.layout.diagnose.causes import CAUSES
 from duramen.layout.diagnose.diagnose import diagnose
 from duramen.layout.diagnose.sent import Finding, Request, Sent
@@ -36,7 +37,7 @@ class Judged:
     tokens and `computed` of them. `num_reply`: sampled behind the prompt, as far as that is on
     record or a later call goes on with it. `other`: for a first call, one of another session that
     it begins like. `num_removed`: blocks that the pool had evicted before. `refused`: why the
-    template would not render it.
+    template would not render it. `zones`: the tokens at which trunk and leaf begin.
     """
 
     index: int
@@ -53,6 +54,7 @@ class Judged:
     num_removed: int = 0
     broken: ExplainedBreak | None = None
     refused: str | None = None
+    zones: tuple[int, int] | None = None
 
 
 @dataclass
@@ -94,7 +96,7 @@ class Walk:
             judged = self._by_request(laid, time_s)
         else:
             judged = self._compared(laid, ids, time_s)
-            judged = self._served(judged, laid, ids)
+            judged = replace(self._served(judged, laid, ids), zones=self._zones(judged, laid))
         self.judged.append(judged)
         self._last = laid
 
@@ -147,8 +149,17 @@ class Walk:
         lost = self.log.lost(judged.computed, lcp, len(ids))
         vs = (self.session.session_id, before.index)
         broken = self.log.broken(finding, vs, lcp, lost, len(ids))
-        num_past = len(before.call.messages) + bool(self.judged[before.index].num_reply)
-        return self._placed(broken, was, after, ids, num_past)
+        return self._placed(broken, was, after, ids, self._num_past(before.index))
+
+    def _num_past(self, vs: int) -> int:
+        """Messages that were there when an earlier call had been answered."""
+        return len(self.session.calls[vs].messages) + bool(self.judged[vs].num_reply)
+
+    def _zones(self, judged: Judged, laid: Laid) -> tuple[int, int] | None:
+        if laid.rendered is None or not laid.is_ours:
+            return None
+        num_past = 0 if judged.vs is None else self._num_past(judged.vs)
+        return zone_starts(self.log.tokenizer, laid.rendered, num_past)
 
     def _placed(
         self, broken: ExplainedBreak, was: Ids, after: Laid, ids: Ids, num_past: int
