@@ -44,7 +44,28 @@ COMMANDS = {
         "serve",
         "Serve a model over OpenAI's API, every conversation token-exact.",
     ),
+    "why": Entry(
+        "duramen.cli.why", "why", "Name the token that broke a prefix, the cause and the mend."
+    ),
+    "lint": Entry(
+        "duramen.cli.lint",
+        "lint",
+        "Name what will keep a cache from hitting, in prompts, request bodies and logs.",
+    ),
+    "verify": Entry(
+        "duramen.cli.verify",
+        "verify",
+        "Try each assumption about the engine on a running vLLM, of whatever version.",
+    ),
+    "export": Entry(
+        "duramen.cli.export", "export", "Write recorded trajectories in the forms of other tools."
+    ),
     "key": Entry("duramen.cli.key", "key", "Make an API key for a tenant of the gateway."),
+    "certify": Entry(
+        "duramen.cli.certify",
+        "certify",
+        "Say which steps of a conversation a chat template keeps, and mend it where that is small.",
+    ),
     "doctor": Entry(
         "duramen.cli.doctor",
         "doctor",
