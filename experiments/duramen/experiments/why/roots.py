@@ -4,9 +4,11 @@ Another task is no break. A root that is almost the same as an earlier one is: a
 another order of tools in it breaks everything behind it.
 """
 
-from collections import deque
+import json
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from operator import is_
 
@@ -34,6 +36,18 @@ class Root:
     def text(self) -> str:
         return str.__getitem__(self.sent.text or "", slice(MAX_CHARACTERS))
 
+    @cached_property
+    def tools(self) -> Counter[str]:
+        """The tools as texts, however their keys are ordered."""
+        request = self.sent.request
+        tools = () if request is None else request.tools
+        return Counter(json.dumps(tool, sort_keys=True, default=str) for tool in tools)
+
+    @cached_property
+    def system(self) -> str:
+        messages = () if self.sent.request is None else self.sent.request.messages
+        return "\n".join(str(message.get("content"))[:MAX_CHARACTERS] for message in messages)
+
     @property
     def num_tokens(self) -> int:
         return len(self.sent.token_ids or ())
@@ -49,7 +63,7 @@ class Roots:
         """The newest of those that are most like it; None where none is."""
         best, most = None, MIN_ALIKE
         for other in self._roots:
-            alike = alikeness(other.text, root.text)
+            alike = max(alikeness(other.text, root.text), _alike_by_parts(other, root))
             if alike >= most:
                 best, most = other, alike
         return best
@@ -86,6 +100,20 @@ def alikeness(a: str, b: str) -> float:
     head = common_text(a, b)
     tail = common_text(a[head:][::-1], b[head:][::-1])
     return (head + tail) / max(len(a), len(b), 1)
+
+
+def _alike_by_parts(a: Root, b: Root) -> float:
+    """The same, with the tools in any order: 0 without tools in common."""
+    both = a.tools & b.tools
+    if not both:
+        return 0.0
+    system = alikeness(a.system, b.system) * max(len(a.system), len(b.system))
+    longer = max(len(root.system) + _num_characters(root.tools) for root in (a, b))
+    return (system + _num_characters(both)) / longer
+
+
+def _num_characters(texts: Counter[str]) -> int:
+    return sum(len(text) * num for text, num in texts.items())
 
 
 def is_other_conversation(before: Rendered, after: Rendered) -> bool:

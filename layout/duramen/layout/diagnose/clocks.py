@@ -15,19 +15,22 @@ from duramen.layout.diagnose.moments import (
 from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.spots import Spot, shown_values
 
-_DAY_S = 86_400.0
+_NEAR_S = 40 * 86_400.0  # a maintainer seldom changes a date by less
 _BEHIND_CHARS = 24
 _NOW = re.compile(
     r"\b(?:now|today|tonight|current(?:ly)?|as of|it is|it's|time ?stamp|generated|rendered|clock"
     r"|we are in|we're in|nous sommes|estamos|siamo|heute|jetzt|aktuell\w*|derzeit\w*|stand:"
     r"|aujourd|maintenant|actuel\w*|hoy|ahora|actual\w*"
     r"|oggi|adesso|attual\w*|hoje|agora|atual\w*|vandaag|huidige|dzisiaj|dziś|teraz|сегодня|сейчас"
-    r"|текущ\w*|idag|nuvarande|bugün|şimdi)(?![A-Za-z])|今天|今日|现在|現在|当前|當前|目前|지금|현재|오늘",
+    r"|текущ\w*|сьогодні|зараз|idag|i dag|il est|son las|sono le|es ist|nuvarande"
+    r"|bugün|şimdi|dnes|dneska|tänään|hari ini"
+    r"|सम्प्रति|आज|अभी|اليوم|الآن|היום|עכשיו|σήμερα|τώρα|hôm nay)(?![A-Za-z])"
+    r"|今天|今日|现在|現在|今(?=は)|当前|當前|目前|지금|현재|오늘",
     re.I,
 )
 _NAMED_TIME = re.compile(
     r"\b(?:time|date|datetime|epoch|unix|ts|day|weekday|sent|started?|updated?|refreshed"
-    r"|at|datum|uhrzeit|zeit|zeitstempel|heure|fecha|hora|data|ora|tid|dato|czas|время|дата)"
+    r"|at|datum|uhrzeit|zeit|zeitstempel|heure|fecha|hora|data(?=\W*(?:\Z|di|de|e|atual|attuale))|ora|tid|dato|czas|время|дата)"
     r"(?![A-Za-z])|时间|時間|時刻|日期|日付|시간|시각|날짜",
     re.I,
 )
@@ -36,9 +39,29 @@ _TIME_IS = re.compile(
     r"\s*\Z",
     re.I,
 )
+_NAMED_PERIOD = re.compile(
+    r"\b(?:quarter|fiscal|report\w*|period|season|week|woche|semaine|semana|zone|tz|timezone|saison"
+    r"|jahreszeit|quartal|trimest\w+)\W*(?:is\W*)?\Z",
+    re.I,
+)
+_RUNNING = re.compile(
+    r"\b(?:elapsed|uptime|up|running|working|worked|active|idle|session|started|since|for|so far"
+    r"|left|remain\w*|spent|ago|noch|seit|vergangen|restant\w*|reste|depuis|il y a|desde|quedan?"
+    r"|restan\w*|transcurr\w+|rimanent\w*|mancano|осталось|прошло)(?![A-Za-z])"
+    r"|已|剩|経過|残り|남은|경과",
+    re.I,
+)
+_ENDS = re.compile(
+    r"\b(?:ends?|opens?|closes?|starts?|begins?|deadline|due|expires?|next|countdown)\b", re.I
+)
+_IN = re.compile(r"\bin\W*\Z", re.I)
+_YEAR_IS = re.compile(
+    r"\b(?:year|jahr|année|año|anno|ano|год|jaar|år)\W*(?:is\W*)?\Z|年[:：]?\Z", re.I
+)
+_CLOCK_WORDS = re.compile(r"\b(?:half|quarter|past|o.?clock)\b", re.I)
 _GREETING = re.compile(r"\b(?:good|this|guten|bon|buen\w*|bom|boa)\W*\Z", re.I)
 _FIXED = re.compile(
-    r"\b(?:versions?|cut-?off|released?|publish(?:ed)?|effective|founded|born|birth\w*|copyright"
+    r"\b(?:versions?|cut-?off|released?|publish(?:ed)?|trained|training|knowledge|effective|founded|planned|valid|born|birth\w*|copyright"
     r"|introduced|deprecated|deadline|due|expir\w+|every|daily|weekly|hours|limit|timeout|duration"
     r"|examples?|e[.]g|such as|format|phone|port|flight|depart\w*|arriv\w*|appointment|meeting"
     r"|booked|opens|opening|open(?= from| on| until| till)|closes"
@@ -55,8 +78,16 @@ def is_time(was: Spot, now: Spot) -> bool:
         return False
     was, now = _field(was), _field(now)
     shown, shown_now = forms(was.value), forms(now.value)
+    if "words" in shown & shown_now and not _tells_hours(was, now):
+        return False
     alike = shown & shown_now or (shown and shown_now and "ago" in shown | shown_now)
     return bool(alike) and was.stands_alone and now.stands_alone
+
+
+def _tells_hours(was: Spot, now: Spot) -> bool:
+    """Whether numbers in words are read off a clock."""
+    told = _NOW.search(was.words) or _NAMED_TIME.search(was.words)
+    return bool(told or _CLOCK_WORDS.search(was.value) or _CLOCK_WORDS.search(now.value))
 
 
 def clock_change(was: Spot, now: Spot, place: Place) -> Change | None:
@@ -80,6 +111,8 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
     """0 where a person changed it. A clock goes forward; without a date it may pass midnight."""
     told = max((found.end() for found in _NOW.finditer(was.words)), default=-1)
     fixed = max((found.end() for found in _FIXED.finditer(was.words)), default=-1)
+    if common <= {"span"}:
+        return _span_confidence(was, place)
     if told < 0 and _NOW.search(was.right[:_BEHIND_CHARS]):
         told = 0
     if fixed > told:
@@ -90,6 +123,10 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
         return 0.7 if backward else 0.98
     if backward:
         return 0.0
+    if place.is_root and common & {"season", "period", "zone"}:
+        if _NAMED_PERIOD.search(was.words[-40:]):
+            return 0.85
+        return 0.75 if was.is_labelled else 0.0
     if common & {"seconds", "epoch"}:
         return 0.95 if place.is_root or place.is_first_user else 0.75
     if common & {"ago"} and not common <= {"ago", "year"}:
@@ -107,10 +144,24 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
         return 0.85
     if was.is_labelled and (named or common & {"time", "date", "weekday", "words"}):
         return 0.9 if named else 0.75
-    near = step_s is not None and 0 <= step_s <= 2 * _DAY_S
-    if place.is_root and (named or near) and common & {"time", "date", "weekday"}:
-        return 0.75
-    return 0.0
+    if place.is_root and common & {"daypart", "month"} and was.is_labelled:
+        return 0.7
+    if place.is_root and "year" in common and _YEAR_IS.search(was.words):
+        return 0.85
+    near = step_s is None or 0 <= step_s <= _NEAR_S
+    plain = place.is_root and not place.is_first_user
+    return 0.75 if plain and near and common & {"time", "date", "weekday"} else 0.0
+
+
+def _span_confidence(was: Spot, place: Place) -> float:
+    """A length of time counts where it is said to run or to be left."""
+    behind = was.right[:_BEHIND_CHARS]
+    runs = _RUNNING.search(was.words[-40:]) or _RUNNING.search(behind) or _NOW.search(behind)
+    until = _IN.search(was.words) and _ENDS.search(was.words)
+    fixed = _FIXED.search(was.words[-40:]) and not until
+    if fixed or not (runs or until) or not (place.is_root or place.is_first_user):
+        return 0.0
+    return 0.85 if place.is_root else 0.7 if was.is_labelled else 0.0
 
 
 def _step_s(old: str, new: str) -> float | None:

@@ -3,17 +3,26 @@
 import re
 
 from duramen.layout.diagnose.change import Change
+from duramen.layout.diagnose.numbers import CHINESE_DIGITS, number, roman
 from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.spots import CHARACTERS, Spot, shown_values
 
 _COUNTED = re.compile(
     r"\b(?:steps?|turns?|calls?|iterations?|attempts?|rounds?|requests?|messages?|cycles?|loops?"
-    r"|tries|retry|retries|tokens?|budget|credits?|quota|cost|spen[dt]|used|usage|consumed|left"
-    r"|remain\w*|so far|progress|percent|complete[d]?|count(?:er)?|total|number|no[.]|iter|actions?"
-    r"|context|index|elapsed|pending|done|already|schritt\w*|runde|versuch\w*|übrig|verbleib\w*"
+    r"|tr(?:y|ies)|retry|retries|tokens?|budget|credits?|quota|cost|spen[dt]|used|usage|consumed|left"
+    r"|remain\w*|so far|progress|percent|complete[d]?|count(?:er)?|total(?!\s*\d)|number|no[.]"
+    r"|iter|actions?"
+    r"|context|index|elapsed|pending|done|already"
+    r"|schritt\w*|runde|versuch\w*|übrig|verbleib\w*"
     r"|verbraucht|étapes?|tours?|restant\w*|essais?|pasos?|turnos?|intentos?|quedan?|restan\w*"
     r"|passos?|passi|tentativ\w+|rimanent\w*|шаг\w*|осталось|попытк\w+)(?![A-Za-z])"
-    r"|第|步|已|剩|令牌|词元|トークン|토큰|剩余|残り|ステップ|回目|남은|단계",
+    r"|第|步|已|剩|令牌|词元|トークン|토큰|剩余|残り|ステップ|回目|남[은음]|단계|번째|회차",
+    re.I,
+)
+_COUNTED_IN_ROOT = re.compile(
+    r"\b(?:seen|made|taken|visited|opened|tried|failed|more|notes|unread|score|points|lives"
+    r"|open issues|load(?=:))"
+    r"(?![A-Za-z])",
     re.I,
 )
 _LIMIT = re.compile(
@@ -33,23 +42,39 @@ _STRONG_COUNT = re.compile(
     re.I,
 )
 _NUMBER = re.compile(
-    r"[$€£¥#~+-]{0,2}\d[\d.,_' ]{0,20}?(?:[kKmM%％]|USD|EUR)?(?:/\d[\d.,]*[kKmM]?)?"
+    r"[$€£¥#~+-]{0,2}\d[\d.,_' ]{0,20}?(?:[kKmM%％]|USD|EUR)?(?:/[$€£¥]?\d[\d.,]*[kKmM]?)?"
 )
 
 
 _OF = re.compile(r"\s?(?:of|von|de|sur|di|из)\s(\d+)\b")
-_SPELLED = re.compile(
-    r"\d+(?:st|nd|rd|th)|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|one|two"
-    r"|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
-    r"|seventeen|eighteen|nineteen|twenty",
+_PART = re.compile(
+    r"\b(?:chapter|round|phase|part|stage|attempt|step|turn|try|iteration|pass|trial|episode|cycle"
+    r"|batch|level|page|rev(?:ision)?|act|kapitel|runde|teil|tour|étape|paso|fase)\W{0,3}\Z",
+    re.I,
+)
+_SETTING = re.compile(
+    r"\b(?:version|ver|python|node|java|ruby|port|temperature|top[ _]?[pk]|width|height|columns?"
+    r"|size|threshold|weight|priority|interval|delay|timeout|ratio|age|year|since|cutoff|default"
+    r"|seed|v)\W*\Z",
+    re.I,
+)
+_ORDER = re.compile(
+    r"\b(?:set|use|change|make|increase|reduce|give|remind|write|want|need|buy|send|fix|add|update"
+    r"|bump|please|let|order|book|i|my|we)\b",
     re.I,
 )
 _BAR = re.compile(r"[#=.>*_█▉▊▋▌▍▎▏░▒▓■□●○◯◉▪▫▮▯\- ]+")
 _PERIOD = re.compile(
-    r"\b(?:year|quarter|month|week|day|hour|minute|jahr|monat|woche|tag|année|mois|semaine|año|mes"
-    r"|semana)\W*\Z",
+    r"\b(?:date|time|today|clock|year|quarter|month|week|weekday|day|hour|minute|offset|jahr|monat"
+    r"|woche|tag|uhrzeit|heure|année|mois|semaine|año|mes|semana|hora|ora|klockan|klokken|kello)"
+    r"(?:\W*(?:is|number|no|ist|est|es|è|är|er|on))?\W*\Z|\bpast the hour\W*\Z",
     re.I,
 )
+_REST_OF_DATE = re.compile(r"\.?(?:\s[^\W\d]\w*\.?){1,3}(?:\s\d{1,2})?,?\s(?:19|20|25)\d\d(?!\d)")
+_ALONE = re.compile(r"\s?(?:[KMGT]i?B|[%％]|bytes)?\W*(?:\Z|[,;.)\]}>|<\"'\n]|[ ,;][\w-]+\s?[=:])")
+
+
+_LAST_WORD = re.compile(r"([^\W\d_]+)\s\Z")
 
 
 def _in_number(piece: str) -> bool:
@@ -58,23 +83,39 @@ def _in_number(piece: str) -> bool:
 
 def counter_change(was: Spot, now: Spot, place: Place) -> Change | None:
     was, now = was.grown(_in_number, CHARACTERS), now.grown(_in_number, CHARACTERS)
-    old, new = was.value.strip(" .,/"), now.value.strip(" .,/")
+    old, new = was.value.strip(" .,/_"), now.value.strip(" .,/_")
     if not (_NUMBER.fullmatch(old) and _NUMBER.fullmatch(new)):
         return _spelled_change(was, now, place) or _bar_change(was, now, place)
-    if place.is_root and _PERIOD.search(was.words) and not _LIMIT.search(was.words[-30:]):
+    dated = _PERIOD.search(was.words) or _REST_OF_DATE.match(was.right)
+    if place.is_root and dated and not _LIMIT.search(was.words[-30:]):
         return Change("clock", 0.75, shown_values(was, now))
     sure = _confidence(was, now, place)
     return Change("counter", sure, shown_values(was, now)) if sure else None
 
 
 def _spelled_change(was: Spot, now: Spot, place: Place) -> Change | None:
-    was, now = was.grown(str.isalnum, CHARACTERS), now.grown(str.isalnum, CHARACTERS)
-    if not (_SPELLED.fullmatch(was.value) and _SPELLED.fullmatch(now.value)):
+    """A number in words, or a Roman numeral or a letter behind the name of what is counted."""
+    was, now = was.grown(_in_name, CHARACTERS), now.grown(_in_name, CHARACTERS)
+    if not place.is_root or _LIMIT.search(f"{was.words[-30:]} {was.right[:20]}"):
         return None
-    near = f"{was.words[-30:]} {was.right[:20]}"
-    if not place.is_root or _LIMIT.search(near) or not _COUNTED.search(near):
-        return None
-    return Change("counter", 0.85, shown_values(was, now))
+    if None not in (number(was.value), number(now.value)):
+        near = f"{was.words[-30:]} {was.right[:24]}"
+        is_counted = bool(_COUNTED.search(near) or _COUNTED_IN_ROOT.search(near))
+    else:
+        is_counted = _PART.search(was.words) is not None and _is_next(was.value, now.value)
+    return Change("counter", 0.85, shown_values(was, now)) if is_counted else None
+
+
+def _in_name(piece: str) -> bool:
+    return (piece.isalnum() and piece < "\u2e80") or piece == "-" or piece in CHINESE_DIGITS
+
+
+def _is_next(old: str, new: str) -> bool:
+    """Whether both are Roman numerals, or letters that follow each other."""
+    if None not in (roman(old), roman(new)):
+        return True
+    letters = len(old) == len(new) == 1 and old.isalpha() and new.isalpha()
+    return letters and 0 < ord(new) - ord(old) <= 3
 
 
 def _bar_change(was: Spot, now: Spot, place: Place) -> Change | None:
@@ -89,23 +130,46 @@ def _bar_change(was: Spot, now: Spot, place: Place) -> Change | None:
 
 def _confidence(was: Spot, now: Spot, place: Place) -> float:
     around = was.words + was.value + was.right
+    if _is_listed(was):
+        return 0.0
     if _STRONG_COUNT.search(around):
         return 0.97 if place.is_root or place.is_first_user else 0.8
-    if not (place.is_root or place.is_first_user) or _LIMIT.search(was.words[-30:]):
+    if not (place.is_root or place.is_first_user) or _is_limit(was):
+        return 0.0
+    if place.is_first_user and _ORDER.search(was.words):
         return 0.0
     if _total(was) and _total(was) == _total(now):
         return 0.9 if place.is_root else 0.7
     near = was.words[-30:] + " " + was.value + " " + was.right[:20]
     if _COUNTED.search(near):
         return 0.95 if place.is_root else 0.8
-    labelled = was.is_labelled and (place.is_root or was.left.endswith("="))
+    if place.is_root and (_PART.search(was.words) or _COUNTED_IN_ROOT.search(near)):
+        return 0.8
+    labelled = was.is_labelled and (not place.is_first_user or was.left.endswith("="))
+    if _SETTING.search(was.words) or re.search(r"\w:\Z", was.left) or not was.left.strip():
+        return 0.0
+    labelled = labelled and _ALONE.match(was.right) is not None
     return 0.7 if labelled and _is_step(was.value, now.value) else 0.0
 
 
+def _is_limit(spot: Spot) -> bool:
+    behind = spot.right.lstrip()[:24]
+    return bool(_LIMIT.search(spot.words[-30:]) or re.search(r"\bat (?:most|least)\b", behind))
+
+
+def _is_listed(spot: Spot) -> bool:
+    """Whether it numbers one of several entries: "Step 1: ..." stands in front of "Step 2: ..."."""
+    name = _LAST_WORD.search(spot.left)
+    if name is None or spot.right[:1] not in (":", "."):
+        return False
+    before = f"{spot.above} {spot.line[: spot.start - len(name[0])]}"
+    return re.search(rf"\b{re.escape(name[1])}\s\d+[:.]", before) is not None
+
+
 def _is_step(old: str, new: str) -> bool:
-    """Whether a number moved by at most a half."""
+    """Whether a number moved by at most 10, or became at most twice or half of what it was."""
     was, now = (float(re.sub(r"\D", "", text)[:15] or "0") for text in (old, new))
-    return abs(now - was) <= max(10.0, was / 2)
+    return abs(now - was) <= max(10.0, min(was, now))
 
 
 def _total(spot: Spot) -> str:

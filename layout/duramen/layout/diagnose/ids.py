@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
+from duramen.layout.delta import common_text
 from duramen.layout.diagnose.change import Change
 from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.spots import CHARACTERS, Spot, shown_values
@@ -12,8 +13,9 @@ _EDGES = frozenset("\"'`()[]{}<>,;!?|*«»“”")
 _ID_WORD = re.compile(
     r"(?:uu|gu|request|req|trace|session|run|conversation|correlation|invocation|span|message"
     r"|thread|task|job|call|turn|cache|user|device|client|build)[ _-]?(?:id|hash|key|token|uid)"
-    r"|\b(?:id|uuid|guid|ulid|hash|nonce|seed|salt|cch|bust(?:er)?|rand(?:om)?|etag|sig(?:nature)?|checksum|digest"
-    r"|sha\d*|md5|fingerprint|token|commit|head|rev(?:ision)?|blob|ray|x-[a-z-]+|pid"
+    r"|\b(?:id|uuid|guid|ulid|hash|nonce|seed|salt|cch|bust(?:er)?|rand(?:om)?|etag|sig(?:nature)?|checksum"
+    r"|digest|sha\d*|md5|fingerprint|jwt|token(?![ _-]?(?:budget|usage|count|limit|used|left))"
+    r"|commit|head|rev(?:ision)?|blob|ray|x-[a-z-]+|pid"
     r"|(?:run|session|request|trace|job|worker|container|instance|sandbox)(?=\W*\Z))(?![A-Za-z])"
     r"|kennung|identifiant|identificador|識別子|标识",
     re.I,
@@ -21,7 +23,12 @@ _ID_WORD = re.compile(
 _UUID = re.compile(r"[0-9A-Fa-f]{8}-?(?:[0-9A-Fa-f]{4}-?){3}[0-9A-Fa-f]{12}")
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{5,128}|(?:0x)?[0-9A-F]{5,128}")
 _FRACTION = re.compile(r"0?[.][0-9]{7,20}")
-_WORD_ID = re.compile(r"[A-Za-z0-9_+/=.~:%-]{4,512}")
+_WORD_ID = re.compile(r"[A-Za-z0-9_+/=.~:%@{}-]{4,512}")
+_TEMPORARY = re.compile(r"/(?:te?mp|var/folders|scratch|sandbox)/")
+_TEMPORARY_NAME = re.compile(r"[A-Za-z0-9_.-]{6,40}")
+_CONSONANTS = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}|(?:[^aeiouyAEIOUY]{5,})", re.I)
+_TURNS = re.compile(r"[a-z][A-Z]+[a-z]+[A-Z]")
+_TIME_WORD = re.compile(r"(?:time|date|stamp|clock|epoch|now)(?![a-z])", re.I)
 
 
 def _in_word(piece: str) -> bool:
@@ -34,6 +41,13 @@ def id_change(was: Spot, now: Spot, place: Place) -> Change | None:
     labelled = _ID_WORD.search(was.words) is not None
     sure = _confidence(was.value, now.value, labelled, place)
     return Change("uuid-or-hash", sure, shown_values(was, now)) if sure else None
+
+
+def is_numbered(was: Spot, now: Spot) -> bool:
+    """Whether both are numbers behind the name of an id, which may look like times."""
+    was, now = was.grown(str.isdecimal, CHARACTERS), now.grown(str.isdecimal, CHARACTERS)
+    named = _ID_WORD.search(was.words[-24:]) and not _TIME_WORD.search(was.words[-24:])
+    return named is not None and min(map(len, (was.value, now.value))) >= 9
 
 
 def _without_label(was: Spot, now: Spot) -> tuple[Spot, Spot]:
@@ -60,32 +74,87 @@ def _confidence(old: str, new: str, labelled: bool, place: Place) -> float:
     if not (_WORD_ID.fullmatch(old) and _WORD_ID.fullmatch(new)):
         return 0.0
     if old.isdecimal() and new.isdecimal():
-        far = abs(int(old[:30]) - int(new[:30])) > 1 and min(len(old), len(new)) >= 4
-        return 0.9 if labelled and far else 0.0
+        return _of_numbers(old, new, labelled, place)
     if abs(len(old) - len(new)) > max(4, len(old) // 4):
         return 0.0
-    whole = old, new
-    old, new = _segments(old, new)
+    return _of_words((old, new), labelled, place)
+
+
+def _of_numbers(old: str, new: str, labelled: bool, place: Place) -> float:
+    """Long numbers far apart are drawn, or made of a time and a number; a label names others."""
+    was, now = int(old[:30]), int(new[:30])
+    step, shortest = abs(was - now), min(len(old), len(new))
+    if labelled and step > 1 and shortest >= 4:
+        return 0.9
+    if not (place.is_root or place.is_first_user):
+        return 0.0
+    if shortest >= 15 and step > 1000:
+        return 0.85
+    return 0.7 if place.is_root and shortest >= 9 and step * 4 > max(was, now) else 0.0
+
+
+def _of_words(whole: tuple[str, str], labelled: bool, place: Place) -> float:
+    old, new = _segments(*whole)
     looks = [_looks_random(text) for text in (old, new)]
-    random = all(looks) or (any(looks) and 8 <= len(old) == len(new) and _differ_much(old, new))
+    much = _differ_much(old, new) or (all(looks) and _differ_much(*whole))
+    random = all(looks) or (any(looks) and 8 <= len(old) == len(new) and much)
     if _HEX.fullmatch(old) and _HEX.fullmatch(new) and random:
         return 0.98 if labelled or len(old) >= 7 else 0.8
-    if labelled and (random or _differ_much(old, new) or _differ_much(*whole)):
+    if labelled and (random or much or _differ_much(*whole)):
         return 0.95
-    if random and _differ_much(old, new):
+    if random and much:
         return 0.9 if len(old) >= 10 else 0.7 if place.is_root else 0.0
-    return 0.0
+    if not (place.is_root or place.is_first_user):
+        return 0.0
+    if _in_temporary_folder(*whole):
+        return 0.9
+    if not _is_drawn(old, new):
+        return 0.0
+    return 0.9 if labelled else 0.7 if place.is_root else 0.0
+
+
+def _in_temporary_folder(old: str, new: str) -> bool:
+    """Whether the first difference is in the name of a folder as `mkdtemp` makes them."""
+    names = list(zip(old.split("/"), new.split("/"), strict=False))
+    first = next((i for i, (a, b) in enumerate(names) if a != b), 0)
+    was, now = names[first]
+    ending = common_text(was[::-1], now[::-1])
+    if "." in was[len(was) - ending :]:
+        was, now = was[: was.rindex(".")], now[: now.rindex(".")]
+    folders = [re.match(r"te?mp", name) or _TEMPORARY.search(old.lower()) for name in (was, now)]
+    drawn = _TEMPORARY_NAME.fullmatch(was) and _TEMPORARY_NAME.fullmatch(now)
+    if not (all(folders) and drawn and len(was) == len(now)) or not _far_apart(was, now, 5):
+        return False
+    made = was.startswith(("tmp", "temp")) and now.startswith(("tmp", "temp"))
+    return made or _is_odd(was, now) or any(c in "_0123456789" for c in was + now)
+
+
+def _is_drawn(old: str, new: str) -> bool:
+    """Two runs of letters, as long as each other, that no one can say."""
+    plain = old.isascii() and old.isalnum() and new.isascii() and new.isalnum()
+    return plain and len(old) == len(new) and _far_apart(old, new, 5) and _is_odd(old, new)
+
+
+def _is_odd(old: str, new: str) -> bool:
+    """Whether one of the two has fewer vowels than words have, or cases in turns."""
+    return any(_CONSONANTS.search(text) or _TURNS.search(text) for text in (old, new))
+
+
+def _far_apart(old: str, new: str, least: int) -> bool:
+    """Other characters in two places of three, from the first difference on, `least` or more."""
+    pairs = list(zip(old, new, strict=False))
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    same = sum(a == b for a, b in pairs[first:])
+    return len(pairs) - first >= least and same * 3 <= len(pairs) - first
 
 
 def _differ_much(old: str, new: str) -> bool:
     """In most places behind the common beginning, as random text does."""
-    pairs = list(zip(old, new, strict=False))
-    first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
-    tail = pairs[first:]
-    same = sum(a == b for a, b in tail)
+    pairs = zip(old, new, strict=False)
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
     has_digits = any(c.isdecimal() for c in old[first:] + new[first:])
     mixed = any(c.isupper() for c in old[first + 1 :]) and any(c.islower() for c in old[first:])
-    return len(tail) >= 3 and same * 3 <= len(tail) and (has_digits or mixed)
+    return _far_apart(old, new, 3) and (has_digits or mixed)
 
 
 def _segments(old: str, new: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from duramen.layout.diagnose.change import quoted
 _WINDOW_CHARS = 200  # of a line, on both sides of a change
 _LABEL_CHARS = 60
 _JOINTS = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
+_SENTENCE_ENDS = (".", "!", "?", "。", "！", "？")
 CHARACTERS = re.compile(r".", re.S)
 
 
@@ -44,9 +45,10 @@ class Spot:
 
     @property
     def words(self) -> str:
-        """`left` with the words of names apart (`currentTime`, `request_id`); the line above where
-        the value begins its own."""
-        left = self.left if self.left.strip(" \t\"'`*_") else f"{self.above} {self.left}"
+        """`left` with the words of names apart (`currentTime`, `request_id`); the line above, a
+        heading, where the value begins its own."""
+        above = "" if self.above.rstrip()[-1:] in _SENTENCE_ENDS else self.above
+        left = self.left if self.left.strip(" \t\"'`*_") else f"{above} {self.left}"
         return _JOINTS.sub(" ", left)
 
     @property
@@ -55,14 +57,16 @@ class Spot:
 
     @property
     def stands_alone(self) -> bool:
-        """No letter, digit or underscore of ASCII touches it."""
+        """No letter or digit of ASCII touches it."""
         around = self.line[max(self.start - 1, 0) : self.start] + self.line[self.end : self.end + 1]
-        return not any(c.isascii() and (c.isalnum() or c == "_") for c in around)
+        return not any(c.isascii() and c.isalnum() for c in around)
 
     @property
     def is_labelled(self) -> bool:
         """It stands for itself: behind a label or a bracket, or at the beginning of a line."""
         left = self.left.rstrip(" \t\"'`*_")
+        if left[-1:] in "-/" and left[-2:-1].isalnum():
+            return False  # inside a name
         return not left or left[-1] in ":=>[({|-–—•：【（"
 
     def whole(self, pieces: re.Pattern[str]) -> "Spot":

@@ -5,7 +5,8 @@ import re
 
 from duramen.layout.diagnose.change import Change, became
 from duramen.layout.diagnose.message_fields import role_of, thought_of
-from duramen.layout.diagnose.messages import SYSTEM, named
+from duramen.layout.diagnose.message_keys import SYSTEM
+from duramen.layout.diagnose.messages import named
 from duramen.layout.diagnose.parting import Parting, near
 from duramen.layout.diagnose.passages import (
     known_thinking_change,
