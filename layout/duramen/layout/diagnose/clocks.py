@@ -39,6 +39,10 @@ _TIME_IS = re.compile(
     r"\s*\Z",
     re.I,
 )
+_TIME_THEN = re.compile(
+    r"\b(?:time|clock|uhrzeit|ortszeit|heure|hora|ora|время)[ =]*\Z|(?:时间|時間|時刻|시간|시각)\Z",
+    re.I,
+)
 _NAMED_PERIOD = re.compile(
     r"\b(?:quarter|fiscal|report\w*|period|season|week|woche|semaine|semana|zone|tz|timezone|saison"
     r"|jahreszeit|quartal|trimest\w+)\W*(?:is\W*)?\Z",
@@ -142,13 +146,15 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
         return 0.0
     if _TIME_IS.search(was.words) and common & {"time", "date", "weekday", "month"}:
         return 0.85
+    near = step_s is None or 0 <= step_s <= _NEAR_S
+    if near and "time" in common and _TIME_THEN.search(was.words):
+        return 0.8
     if was.is_labelled and (named or common & {"time", "date", "weekday", "words"}):
         return 0.9 if named else 0.75
     if place.is_root and common & {"daypart", "month"} and was.is_labelled:
         return 0.7
     if place.is_root and "year" in common and _YEAR_IS.search(was.words):
         return 0.85
-    near = step_s is None or 0 <= step_s <= _NEAR_S
     plain = place.is_root and not place.is_first_user
     return 0.75 if plain and near and common & {"time", "date", "weekday"} else 0.0
 

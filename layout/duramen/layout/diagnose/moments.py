@@ -29,6 +29,9 @@ _SHORT = re.compile(
 _COMPACT = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(0[1-9]|1[0-2])([0-3]\d)(?:T?(\d\d)(\d\d)(\d\d)?)?(?!\d)"
 )
+_TUPLE = re.compile(  # of Python's datetime, JavaScript's Date
+    r"(?<!\d)((?:19|20)\d\d), ?(\d\d?), ?(\d\d?)(?:, ?(\d\d?), ?(\d\d?)(?:, ?(\d\d?))?)?(?!\d)"
+)
 _DAY_OF_YEAR = re.compile(r"(?<!\d)((?:19|20)\d\d)-([0-2]\d\d|3[0-6]\d)(?![\d-])")
 _YEAR_MONTH = re.compile(r"(?<![\d-])((?:19|20)\d\d)[-/.](0[1-9]|1[0-2])(?![\d./-])")
 _DAY_MONTH = re.compile(
@@ -58,7 +61,7 @@ _SPAN = re.compile(
     r"|[時时]?[間间]|分[钟鐘間间]?|秒[钟鐘間间]?|[日天]|시간|분|초)",
     re.I,
 )
-_OTHER_DATES = (_COMPACT, _ISO_WEEK, _DAY_OF_YEAR, _YEAR_MONTH, _DAY_MONTH)
+_OTHER_DATES = (_COMPACT, _TUPLE, _ISO_WEEK, _DAY_OF_YEAR, _YEAR_MONTH, _DAY_MONTH)
 _CJK_DATE = re.compile(r"\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]")
 
 
@@ -156,7 +159,7 @@ def moment_s(field: str, slash_days_first: bool = False) -> float | None:
 
 
 def _date(field: str, slash_days_first: bool) -> tuple[int, int, int] | None:
-    if (found := _ISO.search(field)) or (found := _COMPACT.search(field)):
+    if found := _ISO.search(field) or _COMPACT.search(field) or _TUPLE.search(field):
         return int(found[1]), int(found[2]), int(found[3])
     if found := _DAY_OF_YEAR.search(field):
         counted = datetime.date(int(found[1]), 1, 1) + datetime.timedelta(int(found[2]) - 1)
@@ -178,6 +181,8 @@ def _date(field: str, slash_days_first: bool) -> tuple[int, int, int] | None:
 
 def _time_s(field: str) -> float | None:
     if (found := _COMPACT.search(field)) and found[4]:
+        return 3600.0 * int(found[4]) + 60.0 * int(found[5]) + int(found[6] or 0)
+    if (found := _TUPLE.search(field)) and found[4]:
         return 3600.0 * int(found[4]) + 60.0 * int(found[5]) + int(found[6] or 0)
     if found := _TIME.search(field):
         hour = int(found[1]) % 12 + 12 * (found[4] in "pP") if found[4] else int(found[1])

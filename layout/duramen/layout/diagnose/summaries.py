@@ -101,7 +101,8 @@ def _compaction(old: Sequence[Any], new: Sequence[Any], index: int, lost: int) -
     text, where = text_in(new[index]), f"from message {index} on"
     told = _is_summary(_stand_ins(old, new, index))
     shown = f"{lost} messages from number {index} on gave way to {quoted(text)}"
-    is_mark = len(text) <= _MARK_CHARS and OMITTED.search(text) is not None
+    is_line = len(text) <= _MARK_CHARS and text.strip().count("\n") < 2
+    is_mark = is_line and OMITTED.search(text) is not None
     if is_mark and not _TOLD_AGAIN.search(text):
         return Change("history-pruned", 0.9, shown, where)
     return Change("compaction", 0.97 if told else 0.7, shown, where)
