@@ -95,3 +95,49 @@ def test_numbers(text, expected):
 )
 def test_roman_numerals(text, expected):
     assert roman(text) == expected
+
+
+@pytest.mark.parametrize("place", [ROOT, FIRST_USER])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Call the office at 555-0123.", "Call the office at 555-0124."),
+        ("Support calls: +49 30 1234567", "Support calls: +49 30 7654321"),
+        ("Call +49301234567 for help.", "Call +49301234568 for help."),
+        ("Phone number: 030 12345", "Phone number: 030 12399"),
+        ("Customer number 48213", "Customer number 90177"),
+        ("Ticket number: 3", "Ticket number: 4"),
+        ("Kundennummer: 48213", "Kundennummer: 90177"),
+        ("Entry number 48213", "Entry number 90177"),
+        ("The score is 3:2.", "The score is 3:4."),
+        ("The total is 3:2", "The total is 4:2"),
+        ("The final score was 3 : 2.", "The final score was 3 : 4."),
+        ("Score: 3-2", "Score: 3-4"),
+        ("In an emergency call 911.", "In an emergency call 112."),
+        ("The score is 21:15.", "The score is 21:17."),
+        ("We open at 9:00.", "We open at 10:00."),
+        ("We open at 9:00 today.", "We open at 10:00 today."),
+        ("The cafe closes at 5 pm.", "The cafe closes at 6 pm."),
+        ("The show starts at 9:00.", "The show starts at 10:00."),
+        ("Wir öffnen um 9:00 Uhr.", "Wir öffnen um 10:00 Uhr."),
+    ],
+)
+def test_a_number_that_names_something_and_an_hour_that_was_agreed(old, new, place):
+    assert cause(old, new, place) == "history-edited"
+
+
+@pytest.mark.parametrize(
+    ("expected", "old", "new"),
+    [
+        ("counter", "Request number 41", "Request number 42"),
+        ("counter", "Usage: 1 234 567 tokens", "Usage: 1 834 560 tokens"),
+        ("counter", "Tokens used: 100", "Tokens used: 9000"),
+        ("counter", "turn 3: read", "turn 4: read"),
+        ("counter", "step 3 - 12 of 40 files", "step 4 - 12 of 40 files"),
+        ("counter", "Ticket 3 of 10", "Ticket 4 of 10"),
+        ("clock", "The shop is open. It is 9:00 now.", "The shop is open. It is 10:00 now."),
+        ("clock", "Session started at 9:00:01", "Session started at 9:00:07"),
+    ],
+)
+def test_what_still_counts_beside_them(expected, old, new):
+    assert cause(old, new, ROOT) == expected

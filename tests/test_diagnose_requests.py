@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from duramen.layout.diagnose.causes import CAUSES
 from duramen.layout.diagnose.diagnose import diagnose
 from duramen.layout.diagnose.sent import Finding, Request, Sent
 
@@ -238,3 +239,17 @@ def test_what_is_no_message(one, other):
     assert finding is None or finding.confidence <= 1
     if one is other:
         assert finding is None
+
+
+def test_a_list_in_another_order_is_mended_by_its_order_and_keys_by_sorting_them():
+    path = {"type": "string", "enum": ["a.txt", "b", "c"]}
+    other = {**path, "enum": ["c", "b", "a.txt"]}
+    turned = dict(reversed(path.items()))
+    for after, mend in ((other, "tool 0 (read_file): keep the list's order"), (turned, None)):
+        old, new = (copy.deepcopy(TOOLS) for _ in range(2))
+        old[0]["function"]["parameters"]["properties"]["path"] = path
+        new[0]["function"]["parameters"]["properties"]["path"] = after
+        finding = diagnose(Sent(Request(PAST, old)), Sent(Request([*PAST, *NEW], new)))
+        assert finding is not None
+        assert finding.cause == "json-key-order"
+        assert finding.mend == (mend or f"tool 0 (read_file): {CAUSES['json-key-order'].mend}")

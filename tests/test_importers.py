@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duramen.experiments.importers.read import read_sessions
+from duramen.experiments.importers.traces import read_traces
 from duramen.experiments.trajectory import Call, Origin, Sending, Session, Usage
 from duramen.layout.errors import TrajectoryError
 
@@ -482,3 +484,11 @@ def test_real_openhands_usage_is_what_the_run_reported(shared):
             assert [call.usage.prompt_tokens for call in session.calls] == [
                 usage["prompt_tokens"] for usage in run["metrics"]["token_usages"]
             ]
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.jsonl", "pipe.csv"])
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    for read in (read_sessions, read_traces):
+        with pytest.raises(TrajectoryError, match=f"{name} is no file; expected"):
+            list(read([tmp_path / name]))

@@ -261,3 +261,14 @@ def test_prompts_are_the_ancestors_of_any_tree(tmp_path_factory, drawn):
     lines.append(block("u99", "u0", "m99", text("99")))  # so that there is a call
     [session] = read_lines(tmp_path_factory.mktemp("tree"), lines)
     assert [contents(call) for call in session.calls] == [*expected, ["0"]]
+
+
+def test_an_effort_that_a_line_does_not_bear_is_no_change_of_it(tmp_path):
+    lines = [user("u0", None, "Hello")]
+    for number, effort in enumerate((None, "high", None, "low")):
+        more = {} if effort is None else {"effort": effort}
+        lines.append(block(f"a{number}", f"u{number}", f"m{number}", text("Yes."), **more))
+        lines.append(user(f"u{number + 1}", f"a{number}", "And?"))
+    (session,) = read_lines(tmp_path, lines)
+    efforts = [call.sending.options.get("effort") for call in session.calls]
+    assert efforts == ["high", "high", "high", "low"]

@@ -1,6 +1,7 @@
 """`duramen lint` on files and folders, from the outside, and what it writes for CI."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_an_unknown_rule_is_a_mistake() -> None:
         ("a.json", b"", "no JSON: expected a value"),
         ("a.json", b'{"messages": [1,}', r"a.json:1:17: no JSON"),
         ("a.json", b'{"model": "m", "messages": [{"role": 3}]}', "role"),
-        ("a.json", b'{"model": "m", "messages": [{"role": "user", "content": NaN}]}', "no JSON"),
+        ("a.json", b'{"model": "m", "messages": [{"role": "user", "content": NaN}]}', "NaN is no"),
         ("a.txt", b"caf\xe9", "byte 3 is not UTF-8"),
         ("a.json", b"[" * 100_000, "nested deeper"),
     ],
@@ -116,7 +117,7 @@ def test_what_is_broken_is_told_in_one_line(
 ) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(TrajectoryError, match=message) as raised:
-        linted(tmp_path)
+        linted(tmp_path / name)
     assert "\n" not in str(raised.value)
     reasons: list[str] = []
     write(tmp_path / "good.md", CLOCK)
@@ -130,6 +131,35 @@ def test_nothing_to_lint_is_a_mistake(tmp_path: Path) -> None:
         linted(tmp_path)
     with pytest.raises(TrajectoryError, match="no file"):
         linted(tmp_path / "gone.md")
+
+
+def test_a_folder_goes_on_past_what_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    write(tmp_path / "cut.json", '{"messages": [')
+    write(tmp_path / "good.md", "You help.\n")
+    write(tmp_path / "ids.json", [1, 2, 3])
+    assert run(monkeypatch, tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"note: {tmp_path}/cut.json:1:15: no JSON: expected a value",
+        f"note: {tmp_path}/ids.json bears token ids, no text",
+        "2 files: clean",
+    ]
+    write(tmp_path / "bad.md", CLOCK)
+    assert run(monkeypatch, tmp_path) == 1
+    assert len(linted(tmp_path).as_json()["notes"]) == 2
+    assert run(monkeypatch, tmp_path, tmp_path / "cut.json") == 2
+    assert run(monkeypatch, tmp_path / "ids.json") == 0
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.json", "pipe.jsonl"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(TrajectoryError, match=f"{name} is no file; expected"):
+            linted(tmp_path / name)
+    with pytest.raises(TrajectoryError, match="/dev/null is no file; expected"):
+        linted(Path("/dev/null"))
 
 
 HOSTILE = st.recursive(

@@ -73,10 +73,14 @@ def test_sessions_of_one_name_in_two_files_stay_apart(model: Model, tmp_path: Pa
 def test_a_broken_log_is_told_or_left_out(model: Model, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user"', "utf-8")
     with pytest.raises(TrajectoryError, match=r"a\.jsonl:1: the JSON is cut off"):
-        Linter(lambda: model).lint([tmp_path])
+        Linter(lambda: model).lint([tmp_path / "a.jsonl"])
     reasons: list[str] = []
     assert Linter(lambda: model, skipped=reasons.append).lint([tmp_path]).findings == ()
     assert len(reasons) == 1
+    (tmp_path / "package.json").write_text('{"name": "x"}', "utf-8")
+    report = Linter(lambda: model).lint([tmp_path])
+    assert report.notes == (*reasons, f"{tmp_path}/package.json is no recording or body")
+    assert (report.paths, report.findings) == ((), ())
 
 
 def test_real_recordings_break_no_text_rule(model: Model, shared_data: Path) -> None:

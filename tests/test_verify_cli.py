@@ -52,6 +52,35 @@ async def test_a_broken_engine(smollm2: Path) -> None:
     assert "duramen: broken: salts: " in err
 
 
+async def test_a_server_that_never_answers() -> None:
+    async def is_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(is_silent, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        code, out, err = await duramen("--upstream", url)
+    said = f"no answer from {url} within 10 s: is it vLLM's address?"
+    assert (code, out, err.strip()) == (2, "", f"duramen: error: {said}")
+
+
+async def test_a_server_that_is_no_vllm() -> None:
+    page = b"<html><p>Nothing here</p></html>"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n" + page)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        code, out, err = await duramen("--upstream", url)
+    said = f"{url} is no vLLM: /version answers 404; give vLLM's address, without /v1"
+    assert (code, out, err.strip()) == (2, "", f"duramen: error: {said}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from why_cases import SYSTEM, TOOLS, chat
+from why_cases import SYSTEM, TOOLS, chat, ids_of
 
 from duramen.cli.main import app
+from duramen.experiments.opening import load_model
 from duramen.layout.errors import DuramenError, TrajectoryError
 
 
@@ -117,6 +118,60 @@ def test_text_and_ids(smollm2: Path, tmp_path: Path) -> None:
     assert explained(ids, a)["calls"][1]["break"]["token"] in (0, 1)
 
 
+@pytest.mark.parametrize("key", ["prompt_token_ids", "token_ids", "prompt"])
+def test_ids_and_texts_in_bodies(smollm2: Path, tmp_path: Path, key: str) -> None:
+    a = write(tmp_path / "a.json", {"model": "m", key: [1, 2, 3, 4, 5, 6]})
+    b = write(tmp_path / "b.json", [1, 2, 3, 9, 5, 6])
+    assert explained(a, b, "--unit", 2)["calls"][1]["break"]["token"] == 3
+    text = str(SYSTEM["content"])
+    c = write(tmp_path / "c.json", {"prompt": text})
+    d = write(tmp_path / "d.txt", text)
+    assert explained(c, d)["calls"][1]["lcp"] == explained(d, d)["calls"][1]["num_tokens"]
+
+
+def test_a_request_against_its_text_and_its_ids(smollm2: Path, tmp_path: Path) -> None:
+    """The request is rendered, and the ids are compared."""
+    request = write(tmp_path / "request.json", body(str(SYSTEM["content"])))
+    model = load_model(smollm2, None)
+    messages = body(str(SYSTEM["content"]))["messages"]
+    ids = ids_of(model, messages)
+    text = model.tokenizer.decode(ids)
+    for other in (write(tmp_path / "a.txt", text), write(tmp_path / "ids.json", ids)):
+        for pair in ((request, other), (other, request)):
+            call = explained(*pair)["calls"][1]
+            assert call["lcp"] == call["num_tokens"] == len(ids)
+
+
+def claude(model: str, num_blocks: int, *marked: int) -> dict[str, Any]:
+    texts = [f"Part {i} of what was asked. " * 60 for i in range(num_blocks)]
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+    for index in marked:
+        parts[index]["cache_control"] = {"type": "ephemeral"}
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": [part]} for i, part in enumerate(parts)]
+    return {"model": model, "system": "Be brief.", "messages": messages, "max_tokens": 9}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (("claude-x", 3), ("claude-y", 5), "salt-or-model-changed"),
+        (("claude-sonnet-5-5", 3), ("claude-sonnet-5-5", 5), None),
+        (("claude-sonnet-5-5", 1, 0), ("claude-sonnet-5-5", 3, 2), "below-minimum"),
+        (("claude-sonnet-5-5", 19, 18), ("claude-sonnet-5-5", 21, 20), None),
+        (("claude-sonnet-5-5", 19, 18), ("claude-sonnet-5-5", 21, 0), "breakpoint-moved"),
+        (("claude-sonnet-5-5", 19, 18), ("claude-sonnet-5-5", 45, 44), "lookback-exceeded"),
+    ],
+)
+def test_a_provider_is_judged_by_its_rules_without_usage(
+    smollm2: Path, tmp_path: Path, before: Any, after: Any, cause: str | None
+) -> None:
+    a, b = (write(tmp_path / f"{i}.json", claude(*x)) for i, x in enumerate((before, after)))
+    broken = explained(a, b)["calls"][1]["break"]
+    assert (broken and broken["cause"]) == cause
+    assert broken is None or broken["lost_tokens"] > 0
+
+
 def test_a_log(smollm2: Path, tmp_path: Path) -> None:
     session = chat(3)
     lines = [
@@ -145,12 +200,19 @@ def test_a_log(smollm2: Path, tmp_path: Path) -> None:
         ("", "is empty"),
         ("  \n", "is empty"),
         ("{}", "is no request"),
-        ('{"messages": []}', "is no request"),
+        ('{"messages": []}', "holds no messages"),
+        ('{"messages": [', "cut off in the middle"),
+        ('{"messages": NaN}', "is no valid JSON"),
+        ('{"a": "\\ud800"}', "half a surrogate pair"),
+        ("[" * 100_000, "nested too deeply"),
+        ("plain text", "is no valid JSON"),
+        ("[1, 2.5]", "2.5 is no token id"),
+        ('{"prompt": [1, -2]}', "-2 is no token id"),
         ('{"messages": 7}', "messages is a number"),
         ('{"messages": [{"role": "pilot", "content": "x"}]}', "messages\\[0\\].role"),
         ("[1, -2]", "no token id"),
         ("[1, 99999999999]", "no token id"),
-        ("[]", "is no request"),
+        ("[]", "holds no messages"),
         ("17", "is no request"),
         ("[true, false]", "messages"),
     ],
@@ -178,7 +240,7 @@ def test_bytes_that_are_no_text(smollm2: Path, tmp_path: Path, pair: tuple[Path,
         ((), "name two requests"),
         (("a",), "name two requests"),
         (("a", "b", "c"), "name two requests"),
-        (("--session", "x"), "go together"),
+        (("--gateway", "http://127.0.0.1:1"), "goes with --session"),
         (("a", "b", "--session", "x", "--gateway", "http://127.0.0.1:1"), "no part of"),
     ],
 )
@@ -186,6 +248,18 @@ def test_mistakes(smollm2: Path, arguments: tuple[str, ...], said: str) -> None:
     result = CliRunner().invoke(app, ["why", *arguments])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_the_gateway_of_a_session_need_not_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def fetch(gateway: str, session_id: str, api_key: str | None) -> dict[str, Any]:
+        asked.append((gateway, session_id))
+        return {"id": session_id, "calls": []}
+
+    monkeypatch.setattr("duramen.cli.why.fetch_session", fetch)
+    assert explained("--session", "x")["calls"] == []
+    assert asked == [("http://127.0.0.1:8080", "x")]
 
 
 def test_a_gateway_that_is_not_there(smollm2: Path) -> None:

@@ -1,10 +1,15 @@
 """Which earlier first call a first call is measured against."""
 
 import json
+from pathlib import Path
 
 import pytest
 from why_cases import SYSTEM
 
+from duramen.experiments.layouts.model import Model
+from duramen.experiments.opening import load_model
+from duramen.experiments.trajectory import Call, Message, Session
+from duramen.experiments.why.explain import explain
 from duramen.experiments.why.roots import Root, Roots
 from duramen.layout.diagnose.sent import Request, Sent
 
@@ -52,3 +57,35 @@ def test_without_tools_the_text_decides():
     system = str(SYSTEM["content"])
     assert like(root("a", system, []), to=root("b", f"{system} Now.", [])) == "a"
     assert like(root("a", system, []), to=root("b", "Another agent.", [])) is None
+
+
+EXPERT: Message = {"role": "system", "content": "You are a Security Expert, and look for holes."}
+ANALYST: Message = {"role": "system", "content": "Performance is what you analyse: find slow code."}
+ASKED: Message = {"role": "user", "content": "Review this function: def pay(x): return x"}
+OTHER: Message = {"role": "user", "content": "Review this function: def save(x): return x"}
+SAID: Message = {"role": "assistant", "content": "It is safe."}
+MORE: Message = {"role": "user", "content": "And fast?"}
+
+
+@pytest.fixture(scope="module")
+def model(smollm2: Path) -> Model:
+    return load_model(smollm2, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([EXPERT, ASKED], [ANALYST, ASKED], "first-call"),  # another agent, the same question
+        ([EXPERT, MORE], [ANALYST, ASKED, SAID, MORE], "first-call"),  # which quotes an agent
+        ([EXPERT, ASKED], [ANALYST, ASKED, SAID, MORE], "history-edited"),  # its head rewritten
+        ([ASKED], [OTHER], "first-call"),  # questions at the same time
+        ([SYSTEM, ASKED], [SYSTEM, OTHER], None),  # the head they share is reused
+        ([EXPERT, ASKED, SAID, MORE], [EXPERT, OTHER, SAID, MORE], "history-edited"),
+    ],
+)
+def test_agents_of_one_session(
+    model: Model, before: list[Message], after: list[Message], expected: str | None
+) -> None:
+    calls = (Call(tuple(before), SAID), Call(tuple(after), None))
+    _, second = explain([Session("s", calls)], model)
+    assert (second.broken and second.broken.cause) == expected

@@ -91,6 +91,12 @@ def test_the_tables(log: Path) -> None:
         assert words in said
 
 
+def test_piped_figures_are_whole(log: Path) -> None:
+    said = run("--log", log, "--what-if", "drop-tool-outputs:k=2").stdout
+    assert "\u2026" not in said
+    assert "net where it gains" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

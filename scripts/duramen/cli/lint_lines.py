@@ -15,6 +15,8 @@ STYLES: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cya
 def as_lines(report: Report) -> Iterator[Text]:
     for finding in report.findings:
         yield _line(finding)
+    for note in report.notes:
+        yield Text.assemble(("note", STYLES["note"]), f": {_printable(note)}")
     num = Counter(RULES[each.rule].severity for each in report.findings)
     counted = ", ".join(f"{num[severity]} {severity}s" for severity in STYLES)
     yield Text(f"{len(report.paths)} files: {counted if report.findings else 'clean'}")

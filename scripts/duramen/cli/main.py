@@ -4,6 +4,7 @@ Exit codes: 0 done, 2 a mistake that one line on standard error explains, 130 in
 exception is a bug of ours and shows its traceback.
 """
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -16,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from duramen.layout.errors import DuramenError
 
 INTERRUPTED = 130  # what typer exits with after Ctrl-C: 128 + SIGINT
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Entry(NamedTuple):
@@ -129,19 +131,40 @@ def run() -> int:
         if message:  # empty where a group was called without a command and has shown its help
             print(f"duramen: error: {message}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        say_disk_full(error)
+        return 2
     if exit_code == INTERRUPTED:
         print("duramen: interrupted", file=sys.stderr)
     return exit_code
+
+
+def say_disk_full(error: OSError) -> None:
+    """An error of a write, unlike one of an opening, names no file: mostly it is the output."""
+    file = error.filename or "the output"
+    print(f"duramen: error: cannot write {file}: {error.strerror}", file=sys.stderr)
 
 
 def main() -> None:
     exit_code = run()
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone: nothing more to say, at interpreter exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone: nothing more to say
+        discard_output()
         exit_code = 1
+    except OSError as error:
+        discard_output()
+        if exit_code != 2:
+            say_disk_full(error)
+        exit_code = 2
     sys.exit(exit_code)
+
+
+def discard_output() -> None:
+    """What standard output still holds would fail once more at interpreter exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -51,14 +51,14 @@ def write_json(command: str, fields: dict[str, Any], json_file: str) -> None:
 def write_text(text: str, file: Path) -> None:
     """Whole or not at all. Raises DuramenError."""
     path = file.resolve()
-    if path.is_fifo() or path.is_char_device():  # it cannot be replaced
-        path.write_text(text, encoding="utf-8")
-        return
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    is_replaced = not (path.is_fifo() or path.is_char_device())
+    part = path.with_name(f".{path.name}.{os.getpid()}") if is_replaced else path
     try:
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        if is_replaced:
+            part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
+        if is_replaced:
+            with suppress(OSError):
+                part.unlink()
         raise DuramenError(f"cannot write {file}: {error.strerror}") from error

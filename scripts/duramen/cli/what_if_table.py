@@ -18,6 +18,7 @@ from duramen.experiments.why.what_if.what_if import Considered
 from duramen.layout.errors import TrajectoryError
 
 MAX_SESSIONS = 10
+WIDTH = 240  # of what is piped: eleven columns, their figures whole
 COLUMNS = ("at call", "now", "saved per later call", "break-even, calls", "later calls", "net")
 
 
@@ -78,7 +79,7 @@ def _table(title: str, names: Sequence[str]) -> Table:
     table = Table(title=None if title == "payer" else title, title_justify="left")
     table.add_column("payer", no_wrap=True)
     for name in names:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
@@ -125,7 +126,10 @@ def show_what_if(
         raise TrajectoryError("no session of this log has calls that could be laid out again")
     said = notes(considered, len(every) - len(considered))
     if json_file is None:
-        wide_console().print(as_what_if_table(considered, plan, said))
+        console = wide_console()
+        if not console.is_terminal:
+            console.width = max(console.width, WIDTH)
+        console.print(as_what_if_table(considered, plan, said))
         return
     answer = {
         "plan": plan.label,

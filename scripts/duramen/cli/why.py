@@ -27,6 +27,8 @@ from duramen.experiments.why.what_if.plan import Plan
 from duramen.experiments.why.what_if.what_if import what_if as ask_what_if
 from duramen.layout.errors import DuramenError
 
+GATEWAY = "http://127.0.0.1:8080"  # where `duramen up` listens
+
 
 def why(
     files: Annotated[
@@ -43,7 +45,10 @@ def why(
         str | None, typer.Option(metavar="ID", help="A session of a running gateway instead.")
     ] = None,
     gateway: Annotated[
-        str | None, typer.Option(metavar="URL", help="The gateway that has the session.")
+        str | None,
+        typer.Option(
+            metavar="URL", help=f"The gateway that has the session ({GATEWAY} if not named)."
+        ),
     ] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="DURAMEN_API_KEY", help="Key of the gateway.")
@@ -84,8 +89,8 @@ def why(
     """Name the token that broke the prefix, its cause, what it cost and how to mend it."""
     check_json_file(json_file)
     check_json_file(None if out is None else str(out))
-    if (session is None) != (gateway is None):
-        raise typer.BadParameter("--session ID and --gateway URL go together")
+    if session is None and gateway is not None:
+        raise typer.BadParameter("--gateway URL goes with --session ID")
     facts: dict[str, Any] = {
         "unit_tokens": unit,
         "draft": draft,
@@ -94,9 +99,9 @@ def why(
     plan = None if what_if is None else Plan.parse(what_if)
     if plan is not None and (not log or out is not None):
         raise typer.BadParameter("--what-if goes with --log PATH, and writes no --out")
-    if session is not None and gateway is not None:
+    if session is not None:
         refuse({"A B": bool(files), "--log": bool(log)}, "is no part of a gateway's session")
-        page = asyncio.run(fetch_session(gateway, session, api_key))
+        page = asyncio.run(fetch_session(gateway or GATEWAY, session, api_key))
         facts |= {"model": None, "price": None}
         show(list(explain_session(page, unit)), facts, json_file, out)
         return
@@ -125,7 +130,7 @@ def why(
 def _two(files: Sequence[Path]) -> tuple[Path, Path]:
     if len(files) != 2:
         raise typer.BadParameter(
-            "name two requests, A and B, or a log: --log PATH, or --session ID --gateway URL"
+            "name two requests, A and B, or a log: --log PATH, or --session ID"
         )
     return files[0], files[1]
 

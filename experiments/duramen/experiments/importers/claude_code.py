@@ -14,7 +14,7 @@ the messages count as assumed, and a prompt is shorter than `usage` says. Lines 
 counted), and replies that Claude Code wrote itself (model `<synthetic>`, isApiErrorMessage).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,7 +106,7 @@ class _Run:
 
     def session(self, session_id: str, num_broken: int) -> Session:
         start_s, offsets = offsets_of(self.asked_s)
-        calls = zip(self.calls, offsets, strict=True)
+        calls = zip(_with_efforts(self.calls), offsets, strict=True)
         origins = {"messages": Origin.ASSUMED, "reply": Origin.RECORDED}
         if start_s is not None:
             origins |= {"time_s": Origin.DERIVED, "start_time_s": Origin.DERIVED}
@@ -124,6 +124,15 @@ class _Run:
             origins=origins,
             notes=tuple(notes),
         )
+
+
+def _with_efforts(calls: Sequence[Call]) -> Iterator[Call]:
+    """A call whose lines bear no effort has that of the call before it, the first ones that of the
+    first that bears one: that it is not on record is no change of it."""
+    options = next((call.sending.options for call in calls if call.sending.options), {})
+    for call in calls:
+        options = call.sending.options or options
+        yield replace(call, sending=replace(call.sending, options=options))
 
 
 def _ttl_s(usage: Any) -> float | None:

@@ -30,13 +30,22 @@ def read_documents(path: Path) -> Iterator[Document]:
 
     Raises TrajectoryError where the file cannot be read, is empty or holds broken JSON.
     """
+    check_is_file(path)
     try:
-        if not path.is_file():
-            found = "a directory" if path.is_dir() else "no file"
-            raise TrajectoryError(f"{path} is {found}; expected a JSON or JSONL file")
         yield from _documents(path)
     except OSError as error:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def check_is_file(path: Path) -> None:
+    """Raises TrajectoryError at what is none: a named pipe would keep its reader waiting."""
+    try:
+        is_file = path.is_file()
+    except OSError as error:
+        raise TrajectoryError(f"{path} cannot be read: {error.strerror}") from error
+    if not is_file:
+        found = "a directory" if path.is_dir() else "no file"
+        raise TrajectoryError(f"{path} is {found}; expected a JSON or JSONL file")
 
 
 def files_of(paths: Iterable[Path], suffixes: AbstractSet[str]) -> Iterator[Path]:

@@ -17,7 +17,12 @@ from duramen.experiments.importers.atif import is_atif, read_atif
 from duramen.experiments.importers.chat import read_chat
 from duramen.experiments.importers.claude_code import is_claude_code, read_claude_code
 from duramen.experiments.importers.codex import is_codex, read_codex
-from duramen.experiments.importers.documents import Document, files_of, read_documents
+from duramen.experiments.importers.documents import (
+    Document,
+    check_is_file,
+    files_of,
+    read_documents,
+)
 from duramen.experiments.importers.langfuse import is_langfuse, read_langfuse
 from duramen.experiments.importers.litellm import is_litellm, read_litellm
 from duramen.experiments.importers.mini_swe_agent import is_mini_swe_agent, read_mini_swe_agent
@@ -68,6 +73,7 @@ def read_sessions(
 
 def read_file(path: Path) -> Iterator[Session]:
     """The sessions of one file. Raises TrajectoryError like read_sessions."""
+    check_is_file(path)
     if is_replay_csv(path):
         raise _bears_no_text(str(path), Form.TRACELAB)
     try:

@@ -14,7 +14,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from duramen.experiments.importers.documents import files_of, read_documents
+from duramen.experiments.importers.documents import check_is_file, files_of, read_documents
 from duramen.experiments.importers.mooncake import UNIT_TOKENS, Chains, HashedRequest, read_mooncake
 from duramen.experiments.importers.token_trace import TokenRequest, read_token_trace
 from duramen.experiments.importers.tracelab import (
@@ -98,6 +98,7 @@ def read_traces(paths: Iterable[Path], unit: int | None = None) -> Trace:
 
 
 def _form_in(path: Path) -> Form:
+    check_is_file(path)
     if is_replay_csv(path):
         return Form.TRACELAB
     where, value = next(read_documents(path))

@@ -20,12 +20,13 @@ TEMPLATE_SUFFIXES = {".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".mustache", "
 PROMPT_SUFFIXES = {".txt", *MARKDOWN_SUFFIXES, *TEMPLATE_SUFFIXES}
 _OF_RECORDINGS = LOG_KEYS | {"trajectory_format", "info", "trajectory", "history"}
 MAX_BODY_CHARS = 32_000_000
-Form = Literal["prompt", "body", "log"]
+Form = Literal["prompt", "body", "log", "ids"]
 
 
 @dataclass(frozen=True)
 class Linted:
-    """`source`: None for a log, which is read call by call. `body`: of a body."""
+    """`source`: None for a log, which is read call by call. `body`: of a body. A form of `ids` is a
+    list of token ids."""
 
     path: Path
     form: Form
@@ -40,7 +41,7 @@ def files_below(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         files = _below(path) if path.is_dir() else [path]
         if not path.exists():
-            raise TrajectoryError(f"{path} is no file")
+            raise TrajectoryError(f"{path} is no file; expected a prompt, a body or a log")
         for file in files:
             if file.resolve() not in done:
                 done.add(file.resolve())
@@ -59,7 +60,7 @@ def _below(folder: Path) -> list[Path]:
 
 def open_file(path: Path) -> Linted:
     """Raises TrajectoryError at a file that cannot be read, is no UTF-8 or is a broken body."""
-    if path.suffix in LOG_SUFFIXES - {".json"}:
+    if path.is_file() and path.suffix in LOG_SUFFIXES - {".json"}:
         return Linted(path, "log")
     source = Source(path, _text(path))
     start = source.text.lstrip()[:1]
@@ -76,11 +77,17 @@ def open_file(path: Path) -> Linted:
         if _is_json(source.text.partition("\n")[0]):
             return Linted(path, "log")
         raise TrajectoryError(f"{path}:{at.line}:{at.column}: no JSON: {error}") from None
+    if _is_ids(placed.value):
+        return Linted(path, "ids", source)
     body = placed.value.get("body") if isinstance(placed.value, dict) else None
     value = body if is_body(body) else placed.value
     if is_body(value) and not _OF_RECORDINGS & placed.value.keys():
         return Linted(path, "body", source, given_body(source, placed))
     return Linted(path, "log")
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
 
 
 def _lines_or_text(source: Source) -> Linted:
@@ -96,6 +103,8 @@ def _is_json(line: str) -> bool:
 
 
 def _text(path: Path) -> str:
+    if not path.is_file():  # a named pipe would keep its reader waiting
+        raise TrajectoryError(f"{path} is no file; expected a prompt, a body or a log")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -12,6 +12,7 @@ Path = tuple[str | int, ...]
 MAX_DEPTH = 128
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_NO_NUMBER = re.compile(r"NaN|-?Infinity")
 _WORDS = {"true": True, "false": False, "null": None}
 _STRINGS = json.JSONDecoder()
 _ESCAPE = re.compile(
@@ -128,7 +129,9 @@ def _scalar(text: str, at: int) -> tuple[Any, int]:
             return value, at + len(word)
     found = _NUMBER.match(text, at)
     if found is None:
-        raise NotJson("expected a value", at)
+        misspelled = _NO_NUMBER.match(text, at)
+        what = f"{misspelled[0]} is no JSON number, expected" if misspelled else "expected"
+        raise NotJson(f"{what} a value", at)
     spelled = found[0]
     is_whole = spelled.lstrip("-").isdecimal()
     return int(spelled) if is_whole and len(spelled) < 4000 else float(spelled), found.end()

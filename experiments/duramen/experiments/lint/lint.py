@@ -17,7 +17,7 @@ from duramen.experiments.lint.files import (
     open_file,
 )
 from duramen.experiments.lint.finding import Finding, Source
-from duramen.experiments.lint.logs import check_logs
+from duramen.experiments.lint.logs import Skipped, check_logs
 from duramen.experiments.lint.prefix import short_prefix
 from duramen.experiments.lint.rules import RULES
 from duramen.experiments.lint.texts import seen_in_file
@@ -33,10 +33,12 @@ OF_CHAT_TEMPLATES = {"bos-in-text", "trailing-blanks", "crlf"}  # what it writes
 
 @dataclass(frozen=True)
 class Report:
-    """`paths`: the files that were linted, in order. `findings`: by file, line and column."""
+    """`paths`: the files that were linted, in order. `findings`: by file, line and column. `notes`:
+    a line for each file that holds nothing to lint, beginning with its name."""
 
     paths: tuple[Path, ...]
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_failing(self) -> int:
@@ -51,13 +53,15 @@ class Report:
                 | {"span": each.span and each.span._asdict()}
                 for each in self.findings
             ],
+            "notes": [note.encode("utf-8", "backslashreplace").decode() for note in self.notes],
         }
 
 
 @dataclass(frozen=True)
 class Linter:
     """`model`: loads what counts tokens; it is asked only for logs, or where `unit_tokens` is
-    given. `skipped`: gets the reason for each file that cannot be read; None: that raises."""
+    given. `skipped`: gets the reason for each file that cannot be read; None: that raises for a
+    file that is named, and is a note for one of a folder."""
 
     model: Callable[[], Model]
     unit_tokens: int | None = None
@@ -70,23 +74,34 @@ class Linter:
             raise DuramenError(f"no rule is called {unknown[0]}; duramen lint --rules shows them")
 
     def lint(self, paths: Iterable[Path]) -> Report:
-        """Raises DuramenError, at a file that is neither prompt, body nor log."""
-        files = [each for path in files_below(paths) for each in self._opened(path)]
-        found = [each for each in self._found(files) if each.rule not in self.ignored]
+        """Raises DuramenError, at a named file that is neither prompt, body nor log."""
+        paths, notes, left_out = list(paths), list[str](), set[Path]()
+        named = {path.resolve() for path in paths if not path.is_dir()}
+
+        def skipping(path: Path) -> Skipped | None:
+            if self.skipped is not None or path.resolve() in named:
+                return self.skipped
+
+            def leave_out(reason: str) -> None:
+                left_out.add(path)
+                is_unknown = ": unknown form, " in reason
+                notes.append(f"{path} is no recording or body" if is_unknown else reason)
+
+            return leave_out
+
+        files = [each for path in files_below(paths) for each in _opened(path, skipping(path))]
+        for file in files:
+            if file.form == "ids":
+                notes.append(f"{file.path} bears token ids, no text")
+        found = [each for each in self._found(files, skipping) if each.rule not in self.ignored]
         order = {file.path: number for number, file in enumerate(files)}
         found.sort(key=lambda each: (order[each.path], each.span or (0, 0, 0, 0), each.rule))
-        return Report(tuple(order), tuple(found))
+        linted = tuple(path for path in order if path not in left_out)
+        return Report(linted, tuple(found), tuple(notes))
 
-    def _opened(self, path: Path) -> list[Linted]:
-        try:
-            return [open_file(path)]
-        except TrajectoryError as error:
-            if self.skipped is None:
-                raise
-            self.skipped(str(error))
-            return []
-
-    def _found(self, files: Sequence[Linted]) -> Iterator[Finding]:
+    def _found(
+        self, files: Sequence[Linted], skipping: Callable[[Path], Skipped | None]
+    ) -> Iterator[Finding]:
         bodies = [file.body for file in files if file.body is not None]
         logs = [file.path for file in files if file.form == "log"]
         for file in files:
@@ -100,7 +115,17 @@ class Linter:
         yield from check_together(bodies)
         if logs:
             settings = Settings(self.unit_tokens or DEFAULT_UNIT)
-            yield from check_logs(logs, self.model(), settings, self.skipped)
+            yield from check_logs(logs, self.model(), settings, skipping)
+
+
+def _opened(path: Path, skipped: Skipped | None) -> list[Linted]:
+    try:
+        return [open_file(path)]
+    except TrajectoryError as error:
+        if skipped is None:
+            raise
+        skipped(str(error))
+        return []
 
 
 def check_prompt(source: Source) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ SHOWN_BY: dict[str, Cause] = {
     "volatile-in-tools": "tool-set-changed",
 }
 _GUESSED = frozenset(SHOWN_BY)
+Skipped = Callable[[str], None]
 
 
 @dataclass
@@ -62,8 +63,11 @@ class _Read:
     newest: dict[str, list[Message | None]] = field(default_factory=dict)
     heads: dict[tuple[Path, str, str], list[_Head]] = field(default_factory=dict)
 
-    def sessions(self, paths: Sequence[Path], skipped: Callable[[str], None] | None) -> Any:
+    def sessions(
+        self, paths: Sequence[Path], skipping: Callable[[Path], Skipped | None]
+    ) -> Iterator[Session]:
         for path in paths:
+            skipped = skipping(path)
             try:
                 sessions = read_sessions([path])
                 for session in sessions if skipped is None else list(sessions):
@@ -99,12 +103,13 @@ def check_logs(
     paths: Sequence[Path],
     model: Model,
     settings: Settings,
-    skipped: Callable[[str], None] | None = None,
+    skipping: Callable[[Path], Skipped | None],
 ) -> Iterator[Finding]:
-    """Raises TrajectoryError like read_sessions; with `skipped` such a file is left out."""
+    """Raises TrajectoryError like read_sessions; where `skipping` gives a path something to tell
+    the reason to, such a file is left out."""
     read = _Read()
     broken: dict[tuple[str, Cause], _Broken] = {}
-    for call in explain(read.sessions(paths, skipped), model, settings):
+    for call in explain(read.sessions(paths, skipping), model, settings):
         found = call.broken
         if found is None or found.cause in NOT_RULES:
             continue

@@ -21,6 +21,7 @@ from duramen.serving.kv.block_causes import LEFT_OVER, BlockLoss, Evidence, Pair
 
 MIN_DROPS = 2  # calls that got one unit less than they could, before a draft model is named
 MIN_MISSES = 3  # calls that got nothing, before it is doubted that anything is cached
+MAX_SURE_OF_SIZE = 0.7  # confidence of a rule on sizes that are counted with another tokenizer
 IGNORED_UNITS = 2  # of a gap between counts of another tokenizer
 OWN_LOSSES: tuple[Cause, ...] = ("eviction", "draft-drop")  # of engines whose blocks we know
 
@@ -81,6 +82,8 @@ class Blocks:
         provider = provider_of(call.call.sending, self.book)
         if provider is None and self._is_comparable(call):
             return block_loss(self._evidence(call, before))
+        if provider is not None and call.call.usage.cached_tokens is None:
+            return self._loss_by_rules(provider, call, before)
         reported = _as_reported(call, before, provider, self.log.settings.unit_tokens)
         loss = (
             None
@@ -99,6 +102,26 @@ class Blocks:
         return BlockLoss(
             reason.cause, reason.confidence, f"{reason.evidence}; {loss.evidence}", loss.lost_tokens
         )
+
+    def _loss_by_rules(self, provider: Provider, call: Judged, before: Judged) -> BlockLoss | None:
+        """Where nothing is reported: what both requests alone forbid. Sizes are in our tokens,
+        which are not the provider's, so the minimum is less sure."""
+        evidence = self._evidence(call, before)
+        loss = block_loss(evidence)
+        if loss is not None and loss.cause == "salt-or-model-changed":
+            return loss
+        marks = before.call.sending.marks, call.call.sending.marks
+        if None in marks or not any(marks) or not evidence.attainable:
+            return None
+        reason = provider_reason(
+            provider, before.call, call.call, min(evidence.known, call.computed)
+        )
+        if reason is None:
+            return None
+        is_size = reason.cause == "below-minimum"
+        sure = min(reason.confidence, MAX_SURE_OF_SIZE) if is_size else reason.confidence
+        said = f"{reason.evidence}; by the provider's rules, no usage is on record"
+        return BlockLoss(reason.cause, sure, said, evidence.attainable)
 
     def _evidence(self, call: Judged, before: Judged) -> Evidence:
         """In our tokens. A break that cost nothing shortens what could be reused."""

@@ -1,7 +1,7 @@
 """Two requests from files, whatever they are: bodies of three APIs, raw text, token ids."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 
 from duramen.experiments.importers.anthropic_body import is_anthropic_body, read_anthropic_body
 from duramen.experiments.importers.body import Body
+from duramen.experiments.importers.documents import BYTE_ORDER_MARK
 from duramen.experiments.importers.messages import check_messages, check_tools
 from duramen.experiments.importers.responses_body import is_responses_body, read_responses_body
 from duramen.experiments.layouts.model import Model
@@ -23,6 +24,7 @@ from duramen.layout.errors import TrajectoryError
 
 SESSION = "A and B"
 OF_ENGINE = {"model", "messages", "tools", "cache_salt", "stream", "max_tokens"}
+PROMPTS = ("prompt_token_ids", "token_ids", "prompt")  # of vLLM's records; of completions
 MAX_ID = 2**32
 
 
@@ -53,31 +55,54 @@ def explain_files(
 
 
 def read_given(path: Path) -> Given:
-    """JSON that is a list of numbers is token ids, an object or a list of messages a request;
-    anything else is text. Raises TrajectoryError for what is none of them."""
+    """JSON that is a list of numbers is token ids, an object or a list of messages a request; a
+    completions body holds either text or ids. Anything else is text, unless it begins like JSON or
+    is named like it. Raises TrajectoryError for what is none of them."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TrajectoryError(f"{path}: cannot be read: {error.strerror}") from None
+    data = data.removeprefix(BYTE_ORDER_MARK)
     if not data.strip():
         raise TrajectoryError(f"{path}: is empty; expected a request, text or token ids")
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if path.suffix in (".json", ".jsonl") or data.lstrip()[:1] in (b"{", b"["):
+            raise TrajectoryError(f"{path}: {_not_json(error)}") from None
         return Given(Call((), None), _text(path, data))
-    if isinstance(value, list) and value and all(type(item) is int for item in value):
+    return _given(path, value)
+
+
+def _given(path: Path, value: Any) -> Given:
+    if isinstance(value, dict) and isinstance(value.get("body"), dict):
+        value = value["body"]  # a line of a batch file, or a logged HTTP request
+    if isinstance(value, list) and value and all(map(_is_number, value)):
         return Given(Call((), None, sending=Sending(token_ids=_ids(path, value))))
     if isinstance(value, str):
         return Given(Call((), None), value)
+    if isinstance(value, dict) and not value.keys() & {"messages", "input"}:
+        prompts = (value[key] for key in PROMPTS if value.get(key))
+        prompt = next(prompts, None)
+        if isinstance(prompt, str) or _are_numbers(prompt):
+            given = _given(path, prompt)
+            sent = replace(given.call.sending, **_names(value))
+            return replace(given, call=replace(given.call, sending=sent))
+    if value == [] or (isinstance(value, dict) and value.get("messages") == []):
+        raise TrajectoryError(f"{path}: holds no messages")
     body = read_body(value, str(path))
     return Given(Call(body.messages, None, tools=body.tools, sending=body.sending))
+
+
+def _names(value: dict[str, Any]) -> dict[str, Any]:
+    """Model and salt of a body."""
+    named = {"model": value.get("model"), "salt": value.get("cache_salt")}
+    return {key: name if isinstance(name, str) else None for key, name in named.items()}
 
 
 def read_body(value: Any, where: str) -> Body:
     """The request of an OpenAI chat, Anthropic or Responses body, or of a list of messages. Raises
     TrajectoryError."""
-    if isinstance(value, dict) and isinstance(value.get("body"), dict):
-        value = value["body"]  # a line of a batch file, or a logged HTTP request
     if is_responses_body(value):
         return read_responses_body(value, where)
     if is_anthropic_body(value):
@@ -91,13 +116,11 @@ def read_body(value: Any, where: str) -> Body:
             "input, token ids or text"
         )
     tools = value.get("tools")
-    salt, model = value.get("cache_salt"), value.get("model")
     options = {key: v for key, v in value.items() if key not in OF_ENGINE and v is not None}
     sending = Sending(
-        model=model if isinstance(model, str) else None,
-        salt=salt if isinstance(salt, str) else None,
         options=options,
         keys=tuple(value),
+        **_names(value),
     )
     messages = check_messages(value["messages"], where)
     return Body(messages, check_tools(tools, where) if tools else (), sending)
@@ -112,8 +135,25 @@ def _text(path: Path, data: bytes) -> str:
         ) from None
 
 
-def _ids(path: Path, value: list[int]) -> tuple[int, ...]:
-    wrong = next((item for item in value if not 0 <= item < MAX_ID), None)
-    if wrong is not None:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _not_json(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "the JSON is nested too deeply"
+    if "truncated" in str(error):
+        return "the JSON is cut off in the middle, or a text in it ends in half a surrogate pair"
+    return f"is no valid JSON in UTF-8 ({error}); expected one JSON document"
+
+
+def _ids(path: Path, value: list[int | float]) -> tuple[int, ...]:
+    ids = tuple(item for item in value if isinstance(item, int) and 0 <= item < MAX_ID)
+    if len(ids) < len(value):
+        wrong = next(x for x in value if not (isinstance(x, int) and 0 <= x < MAX_ID))
         raise TrajectoryError(f"{path}: {wrong} is no token id")
-    return tuple(value)
+    return ids

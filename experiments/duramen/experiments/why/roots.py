@@ -116,17 +116,58 @@ def _num_characters(texts: Counter[str]) -> int:
     return sum(len(text) * num for text, num in texts.items())
 
 
-def is_other_conversation(before: Rendered, after: Rendered) -> bool:
-    """Whether two calls of one session have nothing to do with each other: no message in common,
-    and heads that are not alike."""
-    if any(map(is_, before.messages, after.messages)):
+def is_other_conversation(before: Rendered, after: Rendered, reply: Message | None = None) -> bool:
+    """Whether two calls of one session have nothing to do with each other: heads that are not
+    alike, and no message in common; of other agents, which have other system texts, users' messages
+    may be. `reply`: to `before`, None where it is not on record."""
+    same = _in_common(before.messages, after.messages)
+    if same and not _has_other_agent(before.messages, after.messages, reply):
         return False
-    known = {id(message) for message in before.messages}
-    if any(id(message) in known for message in after.messages):
-        return False
-    if any(a == b for a, b in zip(before.messages, after.messages, strict=False)):
-        return False
+    if same:
+        return True
     return alikeness(_head(before.messages), _head(after.messages)) < MIN_ALIKE
+
+
+def are_first_questions(before: Rendered, after: Rendered) -> bool:
+    """Whether both calls ask something that no reply stands before, and nothing that both ask."""
+    asked = [
+        [message for message in each.messages if message.get("role") not in SYSTEM]
+        for each in (before, after)
+    ]
+    is_first = all(message.get("role") == "user" for each in asked for message in each)
+    return is_first and not _in_common(*asked)
+
+
+def _has_other_agent(
+    before: Sequence[Message], after: Sequence[Message], reply: Message | None
+) -> bool:
+    """By system texts that are not alike, where the later call does not begin with what the earlier
+    one began with, or goes on from no reply that it had or got."""
+    replies = [message for message in after if message.get("role") not in (*SYSTEM, "user")]
+    goes_on = replies and (reply is None or reply in replies)
+    goes_on = goes_on or any(message in replies for message in before)
+    if goes_on and _first_asked(before) == _first_asked(after):
+        return False
+    was, now = (_system(each) for each in (before, after))
+    return bool(was and now) and alikeness(was, now) < MIN_ALIKE
+
+
+def _first_asked(messages: Sequence[Message]) -> Message | None:
+    return next((message for message in messages if message.get("role") not in SYSTEM), None)
+
+
+def _in_common(before: Sequence[Message], after: Sequence[Message]) -> bool:
+    if any(map(is_, before, after)):
+        return True
+    known = {id(message) for message in before}
+    if any(id(message) in known for message in after):
+        return True
+    return any(a == b for a, b in zip(before, after, strict=False))
+
+
+def _system(messages: Sequence[Message]) -> str:
+    system = takewhile(lambda message: message.get("role") in SYSTEM, messages)
+    return "\n".join(str(message.get("content"))[:MAX_CHARACTERS] for message in system)
 
 
 def _head(messages: Sequence[Message]) -> str:

@@ -17,7 +17,7 @@ from duramen.experiments.why.past import Nearest, Past
 from duramen.experiments.why.pool import Keys
 from duramen.experiments.why.rendering import NO_IDS, Ids, Setting, array_of, start_s
 from duramen.experiments.why.replies import quoted
-from duramen.experiments.why.roots import Root, is_other_conversation, root_of
+from duramen.experiments.why.roots import Root, are_first_questions, is_other_conversation, root_of
 from duramen.experiments.why.zone_starts import zone_starts
 from duramen.layout.diagnose.causes import CAUSES
 from duramen.layout.diagnose.diagnose import diagnose
@@ -139,7 +139,10 @@ class Walk:
         )
         if near.lcp in (known, len(ids)):
             return judged
-        return replace(judged, broken=self._break(judged, before, laid, ids))
+        broken = self._break(judged, before, laid, ids)
+        if broken.cause in ANOTHER_ROOT and self._ask_anew(before, laid):
+            return self._first(laid, ids, time_s)
+        return replace(judged, broken=broken)
 
     def _break(self, judged: Judged, before: Laid, after: Laid, ids: Ids) -> ExplainedBreak:
         tokenizer, was = self.log.tokenizer, self._past.token_ids(before.index)
@@ -204,7 +207,7 @@ class Walk:
             return replace(judged, broken=first_call(lcp))
         finding = diagnose(like.sent, root.sent, log.tokenizer)
         if finding is None:
-            return replace(judged, other=other, broken=self._too_short(like, root, len(ids)))
+            return replace(judged, other=other, broken=self._too_short(like, root, judged))
         if finding.cause in ANOTHER_ROOT:
             return replace(judged, broken=first_call(lcp))
         was = np.asarray(like.sent.token_ids, np.uint32)
@@ -213,9 +216,10 @@ class Walk:
         broken = log.broken(finding, (like.session, like.call), token, lost, len(ids))
         return replace(judged, broken=self._placed(broken, was, laid, ids, 0))
 
-    def _too_short(self, like: Root, root: Root, num_tokens: int) -> ExplainedBreak | None:
+    def _too_short(self, like: Root, root: Root, judged: Judged) -> ExplainedBreak | None:
         """Sessions that begin alike, with less than one unit."""
-        shared = min(like.num_tokens, root.num_tokens)
+        num_tokens = judged.num_tokens or 0
+        shared = max(min(like.num_tokens, root.num_tokens), judged.lcp or 0)
         loss = block_loss(Evidence(num_tokens, shared, shared, self.log.settings.unit_tokens))
         if loss is None or loss.cause != "shorter-than-unit":
             return None
@@ -286,4 +290,10 @@ class Walk:
         """Whether two calls of one session have nothing to do with each other."""
         if self.always or before.rendered is None or after.rendered is None:
             return False
-        return is_other_conversation(before.rendered, after.rendered)
+        return is_other_conversation(before.rendered, after.rendered, before.call.reply)
+
+    def _ask_anew(self, before: Laid, after: Laid) -> bool:
+        """Whether both are first questions of one agent, which no client edited."""
+        if self.always or before.rendered is None or after.rendered is None:
+            return False
+        return are_first_questions(before.rendered, after.rendered)

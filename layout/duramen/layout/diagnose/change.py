@@ -11,12 +11,14 @@ _BEFORE_CHARS = 12  # shown of what both have in common
 
 @dataclass(frozen=True)
 class Change:
-    """`where`: the message, field or tool it is in, in words."""
+    """`where`: the message, field or tool it is in, in words. `mend`: what to change, where it is
+    not what the cause asks for in general."""
 
     cause: Cause
     confidence: float
     evidence: str
     where: str = ""
+    mend: str = ""
 
     def at(self, where: str) -> "Change":
         """The same, inside `where`."""

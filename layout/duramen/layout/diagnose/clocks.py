@@ -68,7 +68,9 @@ _FIXED = re.compile(
     r"\b(?:versions?|cut-?off|released?|publish(?:ed)?|trained|training|knowledge|effective|founded|planned|valid|born|birth\w*|copyright"
     r"|introduced|deprecated|deadline|due|expir\w+|every|daily|weekly|hours|limit|timeout|duration"
     r"|examples?|e[.]g|such as|format|phone|port|flight|depart\w*|arriv\w*|appointment|meeting"
-    r"|booked|opens|opening|open(?= from| on| until| till)|closes"
+    r"|booked|opens|opening|open(?=\W+(?:at|from|on|until|till)\b)|closes"
+    r"|(?:close|meet|leave|eat|serve|starts|begins|ends)(?=\W+at\b)|leaves|score"
+    r"|öffn\w+|geöffnet|schließ\w+|ouvr\w+|fermons|ferme|abrimos|abre|cerramos|cierra"
     r"|closing|business|scheduled?|reservation|holiday|until|till|before|after|between|frist|fällig)"
     r"(?![A-Za-z])|©",
     re.I,

@@ -71,9 +71,23 @@ _PERIOD = re.compile(
     re.I,
 )
 _REST_OF_DATE = re.compile(r"\.?(?:\s[^\W\d]\w*\.?){1,3}(?:\s\d{1,2})?,?\s(?:19|20|25)\d\d(?!\d)")
+_RECORD = re.compile(
+    r"\b(?:phone|tel(?:ephone|efon)?|fax|mobile|hotline|customer|client|order|invoice|account|ticket"
+    r"|membership|member|serial|case|contract|passport|postal|zip|kunden?|auftrags?|rechnungs?)"
+    r"[ -]?(?:numbers?|no\b[.]?|nr\b[.]?|nummer|code|id)?\W*(?:is\W*|ist\W*)?\Z",
+    re.I,
+)
+_NUMBERED = re.compile(r"(?:\bnumber|\bno[.]|nummer|\bnr[.]?)\W*(?:is\W*|ist\W*)?\Z", re.I)
+_DIALLED = re.compile(r"\b(?:call|dial|ring)\W*\Z", re.I)
+_SCORE_BEFORE = re.compile(r"\d( ?):\1\Z|\bscore\b\D{0,12}\d+ ?[-–] ?\Z", re.I)
+_SCORE_BEHIND = re.compile(r"( ?):\1\d")
+_GROUPS = re.compile(r"(?<!\w)\+?\(?\d+\)?(?:[ -]\(?\d+\)?)*(?!\w)")
+_THOUSANDS = re.compile(r"\d{1,3}(?: \d{3})+|\d+")
+_MIN_PHONE_DIGITS = 7
 _ALONE = re.compile(r"\s?(?:[KMGT]i?B|[%％]|bytes)?\W*(?:\Z|[,;.)\]}>|<\"'\n]|[ ,;][\w-]+\s?[=:])")
 
 
+_SMALL_STEP = 10.0
 _LAST_WORD = re.compile(r"([^\W\d_]+)\s\Z")
 
 
@@ -130,7 +144,7 @@ def _bar_change(was: Spot, now: Spot, place: Place) -> Change | None:
 
 def _confidence(was: Spot, now: Spot, place: Place) -> float:
     around = was.words + was.value + was.right
-    if _is_listed(was):
+    if _is_listed(was) or _is_name(was, now):
         return 0.0
     if _STRONG_COUNT.search(around):
         return 0.97 if place.is_root or place.is_first_user else 0.8
@@ -157,6 +171,26 @@ def _is_limit(spot: Spot) -> bool:
     return bool(_LIMIT.search(spot.words[-30:]) or re.search(r"\bat (?:most|least)\b", behind))
 
 
+def _is_name(was: Spot, now: Spot) -> bool:
+    """Whether the number names something, or is a part of a score: nothing counts it."""
+    if _SCORE_BEFORE.search(was.left) or _SCORE_BEHIND.match(was.right) or _is_phone(was):
+        return True
+    if _RECORD.search(was.words) and not _total(was):
+        return True
+    is_long = min(_digits(was.value), _digits(now.value)) >= 100
+    named = _NUMBERED.search(was.words) or (is_long and _DIALLED.search(was.words))
+    return bool(named) and _step(was.value, now.value) > _SMALL_STEP
+
+
+def _is_phone(spot: Spot) -> bool:
+    """Whether it stands in groups of digits that are no thousands: 555-0123, +49 30 1234567."""
+    for found in _GROUPS.finditer(spot.line):
+        if found.start() <= spot.start and spot.end <= found.end():
+            digits = sum(piece.isdecimal() for piece in found[0])
+            return digits >= _MIN_PHONE_DIGITS and _THOUSANDS.fullmatch(found[0]) is None
+    return False
+
+
 def _is_listed(spot: Spot) -> bool:
     """Whether it numbers one of several entries: "Step 1: ..." stands in front of "Step 2: ..."."""
     name = _LAST_WORD.search(spot.left)
@@ -168,8 +202,15 @@ def _is_listed(spot: Spot) -> bool:
 
 def _is_step(old: str, new: str) -> bool:
     """Whether a number moved by at most 10, or became at most twice or half of what it was."""
-    was, now = (float(re.sub(r"\D", "", text)[:15] or "0") for text in (old, new))
-    return abs(now - was) <= max(10.0, min(was, now))
+    return _step(old, new) <= max(_SMALL_STEP, min(_digits(old), _digits(new)))
+
+
+def _step(old: str, new: str) -> float:
+    return abs(_digits(new) - _digits(old))
+
+
+def _digits(text: str) -> float:
+    return float(re.sub(r"\D", "", text)[:15] or "0")
 
 
 def _total(spot: Spot) -> str:

@@ -94,7 +94,7 @@ def _of_request(place: Parting, before: Sent, after: Sent) -> Change | None:
 
 
 def _finding(layer: Layer, change: Change, place: Parting) -> Finding:
-    mend = CAUSES[change.cause].mend
+    mend = change.mend or CAUSES[change.cause].mend
     return Finding(
         layer,
         change.cause,

@@ -65,7 +65,8 @@ def _definition_change(old: Any, new: Any) -> Change:
             return Change("json-key-order", 1.0, f"the same definition: {shown}")
         return Change("re-serialised-arguments", 0.7, f"the same definition: {shown}")
     if json_text.alike(json_text.sorted_words(old), json_text.sorted_words(new)):
-        return Change("json-key-order", 0.7, f"a list in another order: {shown}")
+        shown = f"a list in another order: {shown}"
+        return Change("json-key-order", 0.7, shown, mend="keep the list's order")
     path, was, now = first_difference(old, new)
     where = ".".join(path) or "the definition"
     if path and path[-1] == "(keys)":

@@ -4,11 +4,12 @@ It takes two minutes at most and leaves the engine as it was, but for blocks und
 nobody else has.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from duramen.layout.errors import EngineError
+from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.verify import cache_claims, render_claims, seam_claims, server
 from duramen.serving.verify.claim import Check, Claim, try_claim
 from duramen.serving.verify.subject import Prompts, Subject
@@ -17,6 +18,7 @@ from duramen.serving.vllm.http import EngineHttp
 from duramen.serving.vllm.launch import EventEndpoints
 
 SUITE_S = 120.0
+FIRST_ANSWER_S = 10.0
 
 # The harshest come last: what an engine makes of an id that it cannot know is its own affair.
 CLAIMS: tuple[Claim, ...] = (
@@ -60,11 +62,11 @@ async def verify(
 ) -> Verified:
     """Try every claim on the server at `url`, one after another.
 
-    Raises EngineError if nothing answers there, or nothing that names a version.
+    Raises EngineError if nothing answers there within 10 s, or nothing that names a version.
     """
     http = EngineHttp(url, lambda: "Is it running, and is the address right?", api_key=api_key)
     try:
-        version = await read_version(http)
+        version = await _first_answer(http)
         deadline_s = time.monotonic() + SUITE_S
         try:
             facts = await facts_of(http, None, version)
@@ -78,6 +80,24 @@ async def verify(
     finally:
         await http.close()
     return Verified(version, facts, tuple(checks))
+
+
+async def _first_answer(http: EngineHttp) -> str:
+    """The version. Raises EngineError."""
+    try:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            return await read_version(http)
+    except TimeoutError:
+        raise EngineError(
+            f"no answer from {http.url} within {FIRST_ANSWER_S:.0f} s: is it vLLM's address?"
+        ) from None
+    except RequestError as error:
+        if error.status in (401, 403):
+            raise
+        raise EngineError(
+            f"{http.url} is no vLLM: /version answers {error.status}; give vLLM's address, "
+            "without /v1"
+        ) from None
 
 
 def _without_facts(reason: str) -> tuple[Check, ...]:
