@@ -1,15 +1,34 @@
 """`duramen certify` from the outside."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from certify_cases import FULL, STRIPPER, TEMPLATES
 
-from duramen.cli import main
+from duramen.cli import certify_bounded, main
+from duramen.cli.certify_bounded import Bounds, certified_within
+from duramen.layout.certify.certified import certified
 from duramen.layout.certify.transitions import TRANSITIONS
+from duramen.layout.errors import TokenizerError
+from duramen.layout.tokenizer import Tokenizer
 
+DOUBLER = (
+    "{% set ns = namespace(s='abc') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
+    "{% endfor %}{{ ns.s }}"
+)
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}"
+SMALL = Bounds(cpu_s=2, memory_bytes=256 << 20)
+needs_limits = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory and processor time are bounded on Linux only"
+)
 GAINED = ["thinking-tool-then-user", "thinking-on-tool-then-user"]
 Capture = pytest.CaptureFixture[str]
 
@@ -130,3 +149,64 @@ def test_the_gallery_is_up_to_date(
     assert run(monkeypatch, "--all", folder, "--markdown", page, "--json", tmp_path / "a.json") == 0
     published = Path(__file__).parents[1] / "docs" / "templates.md"
     assert page.read_text("utf-8") == published.read_text("utf-8")
+
+
+def test_in_bounds_nothing_changes(smollm2: Path) -> None:
+    for source in (FULL, STRIPPER, "{% for %}"):
+        assert certified_within(source, None) == certified(source)
+    tokenizer = Tokenizer.load(smollm2, STRIPPER)
+    assert certified_within(STRIPPER, smollm2) == certified(STRIPPER, tokenizer)
+
+
+def test_a_mistake_comes_back_from_the_child(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="tokenizer"):
+        certified_within(FULL, tmp_path)
+
+
+@needs_limits
+@pytest.mark.parametrize(
+    "source",
+    ["{{ '%09999999999d' % 1 }}", "{{ 'a'.center(10**10) }}", "{{ 'x' * 10**10 }}", DOUBLER],
+)
+def test_a_template_that_eats_memory(source: str) -> None:
+    found = certified_within(source, None, SMALL)
+    why = "the chat template takes more than 0.25 GiB of memory"
+    assert found.refused == why
+    assert list(found.outcomes) == [t.name for t in TRANSITIONS]
+    assert {(one.verdict, one.why) for one in found.outcomes.values()} == {("refused", why)}
+
+
+@needs_limits
+def test_one_that_eats_time_is_one_row_or_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(certify_bounded, "BOUNDS", SMALL)
+    bad, out = folder / "endless.jinja", tmp_path / "a.json"
+    bad.write_text(ENDLESS.replace("{{ i }}", ""), "utf-8")
+    why = "the chat template takes more than 2 s of processor time"
+    assert run(monkeypatch, "--chat-template", bad) == 2
+    assert capsys.readouterr().err.strip() == f"duramen: error: {why}"
+    (folder / "full.jinja").rename(folder / "last.jinja")
+    assert run(monkeypatch, "--all", folder, "--json", out) == 0
+    verdicts = json.loads(out.read_text("utf-8"))["templates"]
+    assert verdicts["endless.jinja"]["user-turn"]["verdict"] == "refused"
+    assert verdicts["endless.jinja"]["user-turn"]["why"] == why
+    assert verdicts["last.jinja"]["user-turn"]["verdict"] == "kept"
+
+
+@needs_limits
+def test_interrupted_in_native_code(tmp_path: Path) -> None:
+    file = tmp_path / "endless.jinja"
+    file.write_text(ENDLESS, "utf-8")
+    command = [sys.executable, "-m", "duramen.cli.main", "certify", "--chat-template", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, process_group=0) as started:
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+        while not (child := children.read_text("ascii").split()):
+            assert started.poll() is None
+            time.sleep(0.01)
+        os.kill(started.pid, signal.SIGINT)  # to the parent alone: it must end its child
+        _, said = started.communicate()
+    assert (started.returncode, said.decode().strip()) == (130, "duramen: interrupted")
+    state = Path(f"/proc/{child[0]}/stat")
+    with suppress(FileNotFoundError, ProcessLookupError):  # gone, or init has yet to reap it
+        assert state.read_text("utf-8").rpartition(")")[2].split()[0] in "ZX"

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from duramen.cli.certify_bounded import certified_within
 from duramen.cli.certify_table import as_table, legend, reasons
 from duramen.cli.options import JsonFile
 from duramen.cli.output import check_json_file, write_json, write_text
 from duramen.experiments.gallery import gallery
-from duramen.layout.certify.certified import Certified, certified
+from duramen.layout.certify.certified import Certified
 from duramen.layout.errors import DuramenError, TemplateError
 from duramen.layout.template import load_template
-from duramen.layout.tokenizer import Tokenizer
 
 WIDTH = 200  # of the table where the output is no terminal
 
@@ -102,8 +102,7 @@ def _folder(directory: Path) -> dict[str, str]:
 
 
 def _certified(source: str, folder: Path | None, *, alone: bool) -> Certified:
-    tokenizer = None if folder is None else Tokenizer.load(folder, source)
-    found = certified(source, tokenizer)
+    found = certified_within(source, folder)
     if alone and found.refused is not None:
         raise TemplateError(found.refused)
     return found
