@@ -85,7 +85,7 @@ def test_a_clock(template, old, new):
         ("seed={}", "83112", "10724"),
         ('{"session_id": "{}", "lang": "en"}', "abc123", "xyz789"),
         ("# {}\nYou are a helper", "f3a9c2", "0be771"),
-        ("at /work/agents/{}/repo", "wt-a83jd02k", "wt-0dk3ms9q"),
+        ("at /srv/agents/{}/repo", "wt-a83jd02k", "wt-0dk3ms9q"),
         ("https://cdn.example/s.js?v={}", "83ab1c", "c01f99"),
         ("cache-bust:{}", "0.8213901273", "0.1192837465"),
         ("instance i-{} (eu)", "0abcd1234ef567890", "0fedc9876ba543210"),

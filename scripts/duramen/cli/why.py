@@ -1,7 +1,8 @@
 """`duramen why`: which token broke the prefix, between two requests or in a whole log."""
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from duramen.cli.why_table import as_table
 from duramen.experiments.importers.read import read_sessions
 from duramen.experiments.opening import DEFAULT_UNIT, load_model
 from duramen.experiments.prices.own_gpu import packaged_gpus
+from duramen.experiments.trajectory import Session
 from duramen.experiments.why.explain import explain
 from duramen.experiments.why.explained import ExplainedCall, totals
 from duramen.experiments.why.gateway_session import explain_session, fetch_session
@@ -112,7 +114,7 @@ def why(
     facts |= {"model": folder.name, "price": entry.key if entry else None}
     if log:
         skipped = say_skipped if skip_unreadable else None
-        sessions = read_sessions([*log, *(files or [])], skipped)
+        sessions = _saying_notes(read_sessions([*log, *(files or [])], skipped))
         if plan is not None:
             entries = [entry] if entry else find_prices(PRICES, None)
             payers = Payers(entries, packaged_gpus(), unit, facts["kv_tokens"], draft)
@@ -125,6 +127,17 @@ def why(
     if not calls:
         raise DuramenError("these recordings hold no call to a model")
     show(calls, facts, json_file, out)
+
+
+def _saying_notes(sessions: Iterable[Session]) -> Iterator[Session]:
+    """Each note once: most hold for every session of a form."""
+    said: set[str] = set()
+    for session in sessions:
+        for note in session.notes:
+            if note not in said:
+                said.add(note)
+                print(f"duramen: note: {note} (first in {session.session_id!r})", file=sys.stderr)
+        yield session
 
 
 def _two(files: Sequence[Path]) -> tuple[Path, Path]:

@@ -138,7 +138,3 @@ def with_date(line: str, form: str) -> str:
     return f"""{_CALLS}{{{{- '<|im_start|>system\\n{line}' ~ strftime_now('{form}') -}}}}
 {{{{- '<|im_end|>\\n' -}}}}
 {{%- for m in messages -%}}{_PLAIN}{{%- endfor -%}}{_ASK}"""
-
-
-def with_bos(bos: str) -> str:
-    return f"{_CALLS}{{{{- '{bos}' -}}}}{{%- for m in messages -%}}{_PLAIN}{{%- endfor -%}}{_ASK}"
