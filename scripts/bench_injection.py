@@ -1,6 +1,7 @@
 """How often `duramen why` names the right cause, over breaks that were put into real trajectories.
 
-Two halves with other wordings, formats, templates and sessions each: `develop`, and `held_out`,
+Halves with other wordings, formats, templates and sessions each: `develop`, `opened`, which was
+held out until its misses were read, and `held_out`,
 which nobody who works on the diagnosis should look into. Without the recorded data beside the
 repository only the packaged demo's sessions are mutated, and published templates are left out.
 
@@ -52,7 +53,7 @@ def run(name: HalfName, seeds: int, causes: list[str] | None) -> Report:
     chosen = half(name)
     lab = Lab(fetch("smollm2"), chosen.own, shared)
     variants = [v for v in chosen.variants if not causes or str(v.cause) in causes]
-    first = 0 if name == "develop" else 1_000
+    first = 1_000 * get_args(HalfName).index(name)
     made = list(judged(variants, list(scenes(sessions)), lab, range(first, first + seeds)))
     num, found = (0, []) if causes else false_breaks(sessions, lab, NUM_UNTOUCHED)
     return Report(

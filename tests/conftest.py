@@ -23,6 +23,8 @@ from duramen.serving.vllm.engine import VllmEngine, attach, wait_until_ready
 from duramen.serving.vllm.launch import VllmConfig, VllmProcess
 from duramen.serving.vllm.version import installed_build
 
+pytest_plugins = ["browser", "transcript_cases"]  # they hold fixtures, too
+
 settings.register_profile("duramen", deadline=None)  # no test asserts on time
 settings.load_profile("duramen")
 

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,38 @@ def test_a_mended_file_certifies(
     assert broken == ["tools-added"]
 
 
+def test_a_mended_file_says_what_was_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, "--all", folder, "--out", tmp_path, "--json", tmp_path / "a.json") == 0
+    first, _, rest = (tmp_path / "stripper.mended.jinja").read_text("utf-8").partition("\n")
+    assert first.startswith("{# Mended by duramen ")
+    for words in ("from stripper.jinja", *GAINED, "line 3: `loop.index0 > ns.last` is always"):
+        assert words in first
+    assert first.endswith(" #}")
+    assert "{% if m.reasoning_content %}" in rest  # and not: `m.reasoning_content and true`
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [(["user-turn"], 0), (["user-turn", GAINED[0]], 1), ([], 0)],
+)
+def test_required_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str], code: int
+) -> None:
+    required = [word for step in steps for word in ("--require", step)]
+    assert run(monkeypatch, "--chat-template", folder / "stripper.jinja", *required) == code
+
+
+def test_one_template_needs_no_legend(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert run(monkeypatch, "--chat-template", folder / "stripper.jinja") == 0
+    said = capsys.readouterr().out
+    assert said.count("│ user-turn ") == 1
+    assert "  1 user-turn: " not in said
+
+
 def test_table(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert run(monkeypatch, "--all", folder) == 0
     said = capsys.readouterr().out
@@ -109,6 +142,7 @@ def test_a_model_folder_gives_tokens(
         (["--chat-template", "{tmp}/bad.txt"], "chat template, line 1"),
         (["--chat-template", "{tmp}/bytes.txt"], "cannot be read"),
         (["{tmp}"], "holds no chat template"),
+        (["{tmp}", "--require", "user-turns"], "no step is called 'user-turns': user-turn"),
     ],
 )
 def test_mistakes(
@@ -135,6 +169,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "--all", made, "--markdown", page, "--json", tmp_path / "a.json") == 0
     text = page.read_text("utf-8")
     assert "here of 4 templates" in text
+    assert "of 4 have a small proven mend, " in text
     assert "thinking-on-tool-then-user: the thinking of an earlier reply is left out" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {row.split(" | ")[0].removeprefix("| ") for row in rows} >= set(few)
@@ -194,8 +229,9 @@ def test_one_that_eats_time_is_one_row_or_one_line(
     assert verdicts["last.jinja"]["user-turn"]["verdict"] == "kept"
 
 
-@needs_limits
-def test_interrupted_in_native_code(tmp_path: Path) -> None:
+@contextmanager
+def certifying(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A run that does not end by itself, and the id of its child."""
     file = tmp_path / "endless.jinja"
     file.write_text(ENDLESS, "utf-8")
     command = [sys.executable, "-m", "duramen.cli.main", "certify", "--chat-template", str(file)]
@@ -204,9 +240,37 @@ def test_interrupted_in_native_code(tmp_path: Path) -> None:
         while not (child := children.read_text("ascii").split()):
             assert started.poll() is None
             time.sleep(0.01)
+        yield started, int(child[0])
+
+
+def is_over(process_id: int) -> bool:
+    """Gone, or init has yet to reap it."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text("utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state.rpartition(")")[2].split()[0] in "ZX"
+
+
+@needs_limits
+def test_interrupted_in_native_code(tmp_path: Path) -> None:
+    with certifying(tmp_path) as (started, child):
         os.kill(started.pid, signal.SIGINT)  # to the parent alone: it must end its child
         _, said = started.communicate()
     assert (started.returncode, said.decode().strip()) == (130, "duramen: interrupted")
-    state = Path(f"/proc/{child[0]}/stat")
-    with suppress(FileNotFoundError, ProcessLookupError):  # gone, or init has yet to reap it
-        assert state.read_text("utf-8").rpartition(")")[2].split()[0] in "ZX"
+    assert is_over(child)
+
+
+@needs_limits
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_killed_it_leaves_no_child(tmp_path: Path, number: signal.Signals) -> None:
+    with certifying(tmp_path) as (started, child):
+        os.kill(started.pid, number)
+        started.wait()
+    for _ in range(1000):  # far less than the processor time that the child may take
+        if is_over(child):
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("the child has outlived its parent")

@@ -1,8 +1,10 @@
 """Requests alone: what a client changed between two calls."""
 
+import base64
 import copy
 import json
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -180,6 +182,37 @@ def test_what_is_said_names_the_place():
     finding = found(described("Runs a command and waits."))
     assert "tool 1 (shell)" in finding.evidence
     assert "'Does it.' became 'Runs a command and waits.'" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("image", {"type": "image_url", "image_url": {"url": "data:image/png;base64,DATA"}}),
+        ("image", {"type": "input_image", "image_url": "data:image/png;base64,DATA"}),
+        ("image", {"type": "image", "source": {"type": "base64", "data": "DATA"}}),
+        ("audio", {"type": "input_audio", "input_audio": {"data": "DATA", "format": "wav"}}),
+        ("file", {"type": "file", "file": {"file_data": "data:application/pdf;base64,DATA"}}),
+    ],
+)
+def test_data_that_changed_is_told_by_size_and_hash(kind, part):
+    def message(data):
+        spelled = json.dumps(part).replace("DATA", base64.b64encode(data).decode())
+        return {"role": "user", "content": [{"type": "text", "text": "See"}, json.loads(spelled)]}
+
+    past = [PAST[0], message(b"data"), *PAST[2:]]
+    finding = found(put(1, **message(b"new data")), past)
+    hashes = " -> ".join(blake2b(d, digest_size=4).hexdigest() for d in (b"data", b"new data"))
+    assert finding.cause == "history-edited"
+    assert finding.evidence == (
+        f"message 1 (user), content, part 1: {kind} changed (4 -> 8 bytes, hash {hashes})"
+    )
+
+
+def test_data_never_stands_in_the_evidence():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+    finding = found(put(1, content=[image]))
+    assert "[image, 5 bytes, hash " in finding.evidence
+    assert "aGVsbG8" not in finding.evidence
 
 
 def test_the_first_of_several_changes_counts():

@@ -80,6 +80,17 @@ def test_calls_without_messages_are_no_requests() -> None:
             export([empty])
 
 
+@pytest.mark.parametrize(
+    "name", ["\u65e5" * 200, "\U0001f600" * 90, "../../x", "a\0b\n", "e" * 500]
+)
+def test_files_have_names_that_file_systems_take(name: str) -> None:
+    call = Call(({"role": "user", "content": "Hi"},), None)
+    [file] = to_raw_payloads([Session(name, (call,))]).files
+    assert len(f".{file.name}.{2**22}".encode()) <= 255
+    assert "/" not in file.name
+    assert file.name.isprintable()
+
+
 def test_text_that_is_no_unicode_is_refused() -> None:
     broken = Session("s", (Call(({"role": "user", "content": "\ud800"},), SAID),))
     for export in (to_raw_payloads, to_inputs_json):

@@ -109,6 +109,13 @@ def test_spans_say_which_times_are_assumed() -> None:
     assert made.notes == ("2 spans without a recorded time: one second after the call before",)
 
 
+@pytest.mark.parametrize("start_s", [-1.0, 2.0**64 / 10**9])
+def test_a_time_that_no_span_can_bear_is_refused(start_s: float) -> None:
+    timed = Session("s\n", (Call((ASKED,), SAID, time_s=0.0),), start_time_s=start_s)
+    with pytest.raises(TrajectoryError, match=r"session 's\\n': time .* is before 1970 or after"):
+        to_otel([timed])
+
+
 def test_our_importer_reads_spans_back(tmp_path: Path) -> None:
     sessions = [session(), replace(edited(), session_id="edited"), *demo_sessions()]
     back = list(read_sessions(saved(to_otel(sessions), tmp_path)))

@@ -34,7 +34,7 @@ from duramen.serving.gateway.sessions import checkpoints, store as store_module
 
 checkpoints.EVERY_S, store_module.FOLD_AT_PIECES = 0.005, 16
 run = int(sys.argv[2])
-cases.numbers = iter(range(run * 10**6 + 1, 10**9))
+cases.numbers = iter(range((run + 1) * 10**6, 10**9))
 
 async def stream(store, number):
     parent = None

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -338,7 +339,8 @@ DEEP = b'{"messages": [{"role": "user", "content": [{"type": "x", "v": %s}]}]}'
     [
         (b"", "log.jsonl is empty"),
         (b" \r\n\n", "log.jsonl is empty"),
-        (GOOD + b"\n" + GOOD[:-3], "log.jsonl:2: the JSON is cut off in the middle"),
+        (GOOD[:-3], "log.jsonl:1: the JSON is cut off in the middle"),
+        (GOOD + b"\n" + GOOD[:-1] + b"\n", "log.jsonl:2: the JSON is cut off in the middle"),
         (b'[\n{"traj": [],\n"task_id": 1', "log.jsonl:3: the JSON is cut off in the middle"),
         (b'[\n{"traj": [],\n"task_id": 1x}]', "log.jsonl:3: not valid JSON"),
         (GOOD + b"\nnot json\n", "log.jsonl:2: not valid JSON"),
@@ -351,9 +353,14 @@ DEEP = b'{"messages": [{"role": "user", "content": [{"type": "x", "v": %s}]}]}'
         (GOOD.replace(b'"user"', b"1" * 30), r"messages\[0\].role is a number; expected one of"),
         (b"[" * 100_000, "log.jsonl:1: the JSON is nested too deeply"),
         (DEEP % (b"[" * 200 + b"]" * 200), r"messages\[0\] is nested deeper than 64 levels"),
+        (
+            GOOD[:-1] + b', "model": "m", "documents": %s}' % (b"[" * 200 + b"]" * 200),
+            r"'log:1' call 0: documents is nested deeper than 64 levels",
+        ),
         (gzip.compress(GOOD), "is gzip-compressed; decompress it first"),
         (GOOD.decode().encode("utf-16"), "is UTF-16"),
-        (b"7", "unknown form, an object with no known keys; expected OpenAI chat JSONL"),
+        (b"7", "unknown form, a number; expected OpenAI chat JSONL"),
+        (b"{}", "unknown form, an object with no known keys; expected OpenAI chat JSONL"),
         (b"[]", "unknown form"),
         (b'[{"dialogue": []}]', "unknown form, a list of objects with dialogue"),
         (b'{"spans": [], "id": 1}', "unknown form, an object with spans, id; expected OpenAI"),
@@ -398,9 +405,29 @@ def test_what_cannot_be_opened_is_one_clear_line(tmp_path):
         list(read_sessions([tmp_path]))
 
 
+def test_a_loop_of_links_is_no_file(tmp_path):
+    link = tmp_path / "a.jsonl"
+    link.symlink_to(link)
+    for path in (link, tmp_path):
+        with pytest.raises(TrajectoryError, match=r"a\.jsonl is no file"):
+            list(read_sessions([path]))
+
+
+def test_a_folder_that_is_called_like_a_file_is_a_folder(tmp_path):
+    (tmp_path / "runs.json").mkdir()
+    (tmp_path / "runs.json" / "log.jsonl").write_bytes(GOOD)
+    assert len(list(read_sessions([tmp_path]))) == 1
+
+
+def test_a_session_that_is_named_after_its_file_has_a_name_in_unicode(tmp_path):
+    path = os.fsencode(tmp_path) + b"/b\xff.jsonl"
+    Path(os.fsdecode(path)).write_bytes(GOOD)
+    assert [session.session_id for session in read_sessions([tmp_path])] == ["b\\udcff:1"]
+
+
 def test_sessions_before_a_broken_line_are_not_lost(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_bytes(jsonl([{"messages": TOLD}]) + b"{")
+    path.write_bytes(jsonl([{"messages": TOLD}]) + b"{\n")
     sessions = read_sessions([path])
     assert len(next(sessions).calls) == 2
     with pytest.raises(TrajectoryError, match=r"log\.jsonl:2"):
@@ -426,11 +453,32 @@ ENDS = [i for i, byte in enumerate(RAW) if byte == ord("\n")]
 def test_a_file_cut_anywhere_is_an_error_or_holds_whole_lines(read, cut):
     cut = abs(cut) + (cut < 0)  # a negative end keeps its newline
     num_lines = sum(end <= cut for end in ENDS)
-    if num_lines and cut - ENDS[num_lines - 1] <= 1:
-        assert read(RAW[:cut]) == read(LINES[:num_lines])
-    else:
+    if not num_lines:
         with pytest.raises(TrajectoryError):
             read(RAW[:cut])
+        return
+    *sessions, last = read(RAW[:cut])
+    assert [*sessions, replace(last, notes=())] == read(LINES[:num_lines])
+    num_bytes = cut - ENDS[num_lines - 1] - 1
+    if num_bytes > 0:
+        [note] = last.notes
+        assert note.endswith(f"the last line is cut off: its {num_bytes:,} bytes are left out")
+    else:
+        assert last.notes == ()
+
+
+def test_only_broken_lines_are_skipped(tmp_path):
+    path, reasons = tmp_path / "log.jsonl", []
+    good = jsonl([{"session_id": name, "messages": [USER], "response": "Yes."} for name in "ab"])
+    path.write_bytes(b"not json\n" + good + b'{"messages": 5}\n' + GOOD)
+    sessions = list(read_sessions([path], reasons.append))
+    assert [session.session_id for session in sessions] == ["a", "b", "log:3"]
+    assert [reason.partition(": ")[0] for reason in reasons] == [f"{path}:1", f"{path}:4"]
+    assert all(reason.endswith("that line is left out") for reason in reasons)
+    path.write_bytes(b"not json\n" * 30)
+    reasons.clear()
+    assert list(read_sessions([path], reasons.append)) == []
+    assert len(reasons) == 1
 
 
 def assistant_messages(path):

@@ -136,21 +136,44 @@ def test_nothing_to_lint_is_a_mistake(tmp_path: Path) -> None:
 def test_a_folder_goes_on_past_what_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    write(tmp_path / "cut.json", '{"messages": [')
+    write(tmp_path / "odd.json", '{"messages": [}')
     write(tmp_path / "good.md", "You help.\n")
     write(tmp_path / "ids.json", [1, 2, 3])
     assert run(monkeypatch, tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        f"note: {tmp_path}/cut.json:1:15: no JSON: expected a value",
+        f"note: {tmp_path}/odd.json:1:15: no JSON: expected a value",
         f"note: {tmp_path}/ids.json bears token ids, no text",
         "2 files: clean",
     ]
     write(tmp_path / "bad.md", CLOCK)
     assert run(monkeypatch, tmp_path) == 1
     assert len(linted(tmp_path).as_json()["notes"]) == 2
-    assert run(monkeypatch, tmp_path, tmp_path / "cut.json") == 2
+    assert run(monkeypatch, tmp_path, tmp_path / "odd.json") == 2
     assert run(monkeypatch, tmp_path / "ids.json") == 0
+
+
+def test_a_body_that_is_cut_off_is_never_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    write(tmp_path / "cut.json", '{"messages": [{"role": "user", "content": "Wher')
+    write(tmp_path / "good.md", "You help.\n")
+    for path in (tmp_path, tmp_path / "cut.json"):
+        assert run(monkeypatch, path) == 1
+        assert f"{tmp_path}/cut.json:1:48: error cut-off" in capsys.readouterr().out
+    assert run(monkeypatch, tmp_path, "--ignore", "cut-off") == 0
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_the_odd_one_of_a_folder_is_named(tmp_path: Path, odd: int) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("read", "write")]
+    messages = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Hi."}]
+    for number in range(3):
+        order = tools[::-1] if number == odd else tools
+        body = {"model": "m", "tools": order, "messages": messages}
+        write(tmp_path / f"{number}.json", body)
+    [finding] = linted(tmp_path).findings
+    assert (finding.rule, finding.path.name) == ("tool-order", f"{odd}.json")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
@@ -211,7 +234,7 @@ def test_exit_codes_and_lines(
     assert run(monkeypatch, tmp_path) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{tmp_path}/bad\\n.md:2:21: warning clock-in-root: ")
-    assert lines[-1] == "3 files: 0 errors, 1 warnings, 1 notes"
+    assert lines[-1] == "3 files: 0 errors, 1 warning, 1 note"
     assert run(monkeypatch, tmp_path, "--ignore", "clock-in-root") == 0
     assert run(monkeypatch, bad, "--ignore", "nothing") == 2
     assert run(monkeypatch) == 2

@@ -86,3 +86,19 @@ def test_a_broken_log_is_told_or_left_out(model: Model, tmp_path: Path) -> None:
 def test_real_recordings_break_no_text_rule(model: Model, shared_data: Path) -> None:
     folders = [shared_data / name for name in ("swe-agent", "mini-swe-agent", "sharegpt")]
     assert Linter(lambda: model).lint(folders).findings == ()
+
+
+def test_lines_that_cannot_be_read_leave_the_others(model: Model, tmp_path: Path) -> None:
+    turns = ["Where is 17?", "Packed.", "And 18?", "Left."]
+    calls = [call("a", f"It is 10:0{i}:00. {POLICY}", *turns[: 2 * i + 2]) for i in range(2)]
+    log = tmp_path / "a.jsonl"
+    lines = [json.dumps(each) for each in calls]
+    log.write_text("\n".join([lines[0], "not json", lines[1], lines[1][:50]]), "utf-8")
+    report = Linter(lambda: model).lint([tmp_path])
+    assert [each.rule for each in report.findings] == ["clock"]
+    assert report.paths == (log,)
+    broken, cut = report.notes
+    assert broken.startswith(f"{log}:2: ")
+    assert cut.endswith("the last line is cut off: its 50 bytes are left out")
+    with pytest.raises(TrajectoryError, match=r"a\.jsonl:2"):
+        Linter(lambda: model).lint([log])

@@ -83,7 +83,7 @@ def test_a_model_that_is_not_there():
         PriceError, match=r"no price for 'openai/gpt-6\.2-sole'.*openai/gpt-6\.2-sol"
     ):
         packaged_book().entry("openai/gpt-6.2-sole")
-    with pytest.raises(PriceError, match="no price for 'x' among 0; near it: nothing"):
+    with pytest.raises(PriceError, match=r"no price for 'x' among 0$"):
         Book(()).entry("x")
     with pytest.raises(PriceError, match="no prices for provider 'nobody'"):
         packaged_book(["nobody"])

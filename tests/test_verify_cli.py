@@ -65,20 +65,33 @@ async def test_a_server_that_never_answers() -> None:
     assert (code, out, err.strip()) == (2, "", f"duramen: error: {said}")
 
 
-async def test_a_server_that_is_no_vllm() -> None:
-    page = b"<html><p>Nothing here</p></html>"
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, "{url} is no vLLM: /version answers 404; give vLLM's address, without /v1"),
+        (
+            401,
+            "the engine refused the request (401): Nothing here ; give its key in DURAMEN_API_KEY",
+        ),
+        (
+            503,
+            "the engine failed (503): Nothing here Is it running, and is the address right?",
+        ),
+    ],
+)
+async def test_a_server_that_is_no_vllm(status: int, said: str) -> None:
+    page = b"<!DOCTYPE html>\n<html><head><style>p {}</style></head><p>Nothing here</p></html>"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n" + page)
+        writer.write(b"HTTP/1.1 %d No\r\nConnection: close\r\n\r\n" % status + page)
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         code, out, err = await duramen("--upstream", url)
-    said = f"{url} is no vLLM: /version answers 404; give vLLM's address, without /v1"
-    assert (code, out, err.strip()) == (2, "", f"duramen: error: {said}")
+    assert (code, out, err.strip()) == (2, "", f"duramen: error: {said.format(url=url)}")
 
 
 @pytest.mark.parametrize(

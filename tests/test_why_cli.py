@@ -1,5 +1,6 @@
 """`duramen why` from the command line: two requests of any form, logs, and its JSON."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,56 @@ def test_a_provider_is_judged_by_its_rules_without_usage(
     assert broken is None or broken["lost_tokens"] > 0
 
 
+@pytest.mark.parametrize(
+    "option", [{"thinking": {"type": "disabled"}}, {"tool_choice": {"type": "any"}}]
+)
+@pytest.mark.parametrize(("num_blocks", "is_lost"), [(1, False), (19, True)])
+def test_a_changed_option_is_named_before_a_minimum(
+    smollm2: Path, tmp_path: Path, option: dict[str, Any], num_blocks: int, is_lost: bool
+) -> None:
+    before = claude("claude-sonnet-5-5", num_blocks, num_blocks - 1)
+    after = claude("claude-sonnet-5-5", num_blocks + 2, num_blocks + 1) | option
+    a, b = write(tmp_path / "a.json", before), write(tmp_path / "b.json", after)
+    broken = explained(a, b)["calls"][1]["break"]
+    assert (broken["cause"], broken["layer"]) == ("template-option", "request")
+    assert next(iter(option)) in broken["evidence"]
+    assert (broken["lost_tokens"] > 0) is is_lost
+
+
+def test_a_break_below_the_minimum_costs_nothing(smollm2: Path, tmp_path: Path) -> None:
+    before, after = claude("claude-haiku-4-5", 3, 2), claude("claude-haiku-4-5", 3, 2)
+    after["messages"][1]["content"][0]["text"] = "Something else was said."
+    a, b = write(tmp_path / "a.json", before), write(tmp_path / "b.json", after)
+    broken = explained(a, b)["calls"][1]["break"]
+    assert (broken["cause"], broken["lost_tokens"]) == ("history-edited", 0)
+    assert "too few for the provider's cache" in broken["evidence"]
+
+
+def test_a_model_of_ones_own_has_no_providers_rules(smollm2: Path, tmp_path: Path) -> None:
+    bodies = claude("qwen3-32b", 1, 0), claude("qwen3-32b", 3, 2)
+    a, b = (write(tmp_path / f"{i}.json", body) for i, body in enumerate(bodies))
+    found = explained(a, b)
+    assert found["calls"][1]["break"] is None
+    [note] = found["notes"]
+    assert "the requests name 'qwen3-32b'" in note
+
+
+def test_a_log_is_no_request(smollm2: Path, tmp_path: Path) -> None:
+    line = json.dumps({"messages": [{"role": "user", "content": "Hello."}]})
+    log = write(tmp_path / "log.jsonl", f"{line}\n{line}\n")
+    with pytest.raises(TrajectoryError, match="why --log FILE"):
+        run(log, log)
+
+
+def test_numbers_that_are_read_as_text(smollm2: Path, tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.txt", "1 2 3\n4, 5"), write(tmp_path / "b.txt", "1 2 3\n4, 6 men")
+    first, second = explained(a, b)["calls"]
+    assert "nothing but numbers" in first["notes"][0]
+    assert second["notes"] == []
+    ids = [write(tmp_path / f"{i}.json", {"prompt_token_ids": [9, 8, i]}) for i in (1, 2)]
+    assert explained(*ids)["calls"][1]["break"]["ids"] == [1, 2]
+
+
 def test_a_log(smollm2: Path, tmp_path: Path) -> None:
     session = chat(3)
     lines = [
@@ -212,6 +263,7 @@ def test_a_log(smollm2: Path, tmp_path: Path) -> None:
         ('{"messages": [{"role": "pilot", "content": "x"}]}', "messages\\[0\\].role"),
         ("[1, -2]", "no token id"),
         ("[1, 99999999999]", "no token id"),
+        ('{"messages": [{"role": "user"}], "a": %s}' % ("[" * 99 + "]" * 99), "a is nested deeper"),
         ("[]", "holds no messages"),
         ("17", "is no request"),
         ("[true, false]", "messages"),
@@ -232,6 +284,61 @@ def test_bytes_that_are_no_text(smollm2: Path, tmp_path: Path, pair: tuple[Path,
         run(pair[0], bad)
     with pytest.raises(TrajectoryError, match="cannot be read"):
         run(pair[0], tmp_path)
+
+
+def test_a_terminal_is_not_told_what_to_do_by_a_log(smollm2: Path, tmp_path: Path) -> None:
+    lines = [body(f"It is 2026-12-01 10:00:0{n}. {SYSTEM['content']}") for n in (1, 2)]
+    log = write(
+        tmp_path / "log.jsonl",
+        "".join(json.dumps(line | {"session_id": "a\x1b[31m\nb"}) + "\n" for line in lines),
+    )
+    out = run("--log", log).stdout
+    assert "\x1b" not in out
+    assert r"a\x1b[31m\nb #1: clock" in out
+
+
+def test_equal_prompts_are_called_equal(pair: tuple[Path, Path]) -> None:
+    call = explained(pair[0], pair[0])["calls"][1]
+    size, units = call["num_tokens"], call["reusable"]
+    equal = f"the prompts of A and B are equal, all {size} tokens: {units} can be reused"
+    assert (call["break"], call["notes"]) == (None, [f"{equal}, in whole units of 16"])
+    assert equal in " ".join(run(pair[0], pair[0]).stdout.split())
+
+
+def test_a_request_that_begins_with_the_other(smollm2: Path, tmp_path: Path) -> None:
+    texts = "one" + " two" * 39, "one" + " two" * 40
+    a, b = (write(tmp_path / f"{name}.txt", text) for name, text in zip("ab", texts, strict=True))
+    notes = [explained(*files)["calls"][1]["notes"][0] for files in ((a, b), (b, a))]
+    assert notes[0].startswith("B begins with all 40 tokens of A: 32 can be reused")
+    assert notes[1].startswith("B is how A begins: 40 of its 41 tokens: 32 can be reused")
+
+
+def test_keys_that_come_twice_are_told(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    text = pair[0].read_text("utf-8").replace('"messages"', '"messages": [],\n "messages"')
+    twice = write(tmp_path / "twice.json", text)
+    calls = explained(twice, pair[1])["calls"]
+    told = f"{twice}:2:2: the key 'messages' comes twice in one object; the last one counts, as it"
+    assert calls[0]["notes"] == [f"{told} does for engines"]
+    assert calls[1]["notes"] == []
+    assert calls[1]["break"]["cause"] == "clock"
+
+
+def test_images_that_differ_where_the_tokens_do_not(smollm2: Path, tmp_path: Path) -> None:
+    template = write(
+        tmp_path / "t.jinja",
+        "{% for m in messages %}{{ m.role }}{% for p in m.content %}{{ p.text or '<image>' }}"
+        "{% endfor %}{% endfor %}",
+    )
+    files = []
+    for name, data in (("a", b"first"), ("b", b"other")):
+        url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        parts = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": url}}]
+        messages = [{"role": "user", "content": parts}]
+        files.append(write(tmp_path / f"{name}.json", {"messages": messages}))
+    call = explained(*files, "--chat-template", template)["calls"][1]
+    assert call["lcp"] == call["num_tokens"]
+    [note] = call["notes"]
+    assert "message 0, part 1: image changed (5 bytes, hash " in note
 
 
 @pytest.mark.parametrize(
@@ -263,5 +370,5 @@ def test_the_gateway_of_a_session_need_not_be_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_gateway_that_is_not_there(smollm2: Path) -> None:
-    with pytest.raises(DuramenError, match="no answer"):
+    with pytest.raises(DuramenError, match="no Duramen gateway answers"):
         run("--session", "x", "--gateway", "http://127.0.0.1:9")

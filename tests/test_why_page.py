@@ -144,7 +144,7 @@ def test_pieces_cover_the_prompt(num_tokens: int | None, **fields: Any) -> None:
     for kind, start, end in pieces_of(call):
         assert start == position < end
         position = end
-        hits += (end - start) * kind.endswith(" hit")
+        hits += (end - start) * kind.endswith((" hit", " maybe"))
         tokens += [kind] * (end - start)
     assert position == (num_tokens or 0)
     assert hits == hit_tokens(call)
@@ -155,12 +155,12 @@ def slow_kind(call: ExplainedCall, token: int) -> str:
     zone = "any"
     if call.zones is not None:
         zone = ["root", "trunk", "leaf"][sum(token >= start for start in call.zones)]
-    sources = [call.predicted, call.reusable]
+    sources, cached = [call.predicted, call.reusable], "maybe"
     if call.delivered is not None and call.delivered <= (call.num_tokens or 0):
-        sources = [call.delivered]
+        sources, cached = [call.delivered], "hit"
     for known in sources:
         if known is not None:
-            return f"{zone} {'hit' if token < known else 'miss'}"
+            return f"{zone} {cached if token < known else 'miss'}"
     return f"{zone} miss"
 
 
@@ -170,14 +170,18 @@ def test_a_lane() -> None:
         call_of("s", 0, reusable=0, predicted=0, broken=break_of("first-call", lost_tokens=0)),
         call_of("s", 1, num_tokens=200, predicted=96, broken=break_of("clock", token=50)),
         call_of("s", 2, num_tokens=None, zones=None),
+        call_of("s", 3, num_tokens=200, delivered=96),
     ]
     first, second = session_lanes(calls)
     assert (first.session, first.index, first.lost_tokens, first.most_tokens) == ("s", 1, 32, 200)
     assert (second.session, second.index, second.causes) == ("quiet", 0, ())
     pieces = dict(first.pieces)
     assert pieces["root miss"] == "M0 0h100v0.85h-100z"
-    assert pieces["trunk hit"] == "M100 1h300v0.85h-300z"
-    assert pieces["leaf miss"] == "M400 0h100v0.85h-100zM480 1h520v0.85h-520z"
+    assert pieces["trunk maybe"] == "M100 1h300v0.85h-300z"  # predicted, and not reported
+    assert pieces["trunk hit"] == "M100 3h300v0.85h-300z"
+    assert pieces["leaf miss"] == (
+        "M400 0h100v0.85h-100zM480 1h520v0.85h-520zM480 3h520v0.85h-520z"
+    )
     assert first.breaks == (("clock", "M250 1v0.85"),)
     assert first.unknown == "M0 2.5h1000"
 
@@ -242,7 +246,7 @@ def test_totals_by_cause() -> None:
 
 @given(st.text(), st.text())
 def test_texts_are_spelled_out(was: str, now: str) -> None:
-    head, old, new, tail = parted(was, now)
+    head, old, new, tail = parted(was, now, "clock")
     assert head + old + tail == spelled(was.replace("\\", "\\\\"))
     assert head + new + tail == spelled(now.replace("\\", "\\\\"))
     assert (head + old + new + tail).isprintable()
@@ -307,14 +311,12 @@ def test_a_call_in_words() -> None:
     html = render([call_of("s", 3, delivered=16, broken=broken)], FACTS)
     [lane] = json.loads(html.split('id="data">')[1].split("</script>")[0])["lanes"]
     [call] = lane["calls"]
-    assert call["sums"] == (
-        "100 prompt tokens; 48 in common; 48 reusable; 48 predicted; 16 delivered"
-    )
+    assert call["sums"] == ("100 prompt tokens; 48 lcp; 48 reusable; 48 predicted; 16 delivered")
     rows = dict(call["rows"])
     assert rows["Against"] == "call 7 of session other"
     assert rows["Where"] == "request layer, token 48, block 3, trunk"
     assert rows["Lost"] == "32 tokens computed again, 0.250 s, $0.00125"
-    assert (rows["Sure"], rows["Mend"]) == ("90%", "move it")
+    assert (rows["Confidence"], rows["Mend"]) == ("90%", "move it")
 
 
 def test_out_writes_the_page_beside_what_is_shown(smollm2: Path, tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """The page of `duramen why` in a real browser: what is said of a call, filters, room, contrast."""
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_study_page_browser import NAMES, TEXTS, Browser, contrast
+from browser import TEXTS, Browser, contrast
 from why_page_cases import FACTS, explained, hostile, many
 
 from duramen.experiments.why.explained import ExplainedCall
@@ -37,22 +36,6 @@ ROWS = """[...document.querySelectorAll("#breaks tbody tr")].map(
   (row) => [...row.cells].map((cell) => cell.textContent))"""
 DRAWN = """[...document.querySelectorAll(".lane .breaks")].filter(
   (each) => getComputedStyle(each).strokeOpacity !== "0").length"""
-
-
-@pytest.fixture(scope="module")
-def browser(
-    notice: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        reason = f"no chromium ({', '.join(NAMES)}): the page of why is not seen by a browser"
-        notice(reason)
-        pytest.skip(reason)
-    found = Browser(path, tmp_path_factory.mktemp("profile"))
-    try:
-        yield found
-    finally:
-        found.close()
 
 
 @pytest.fixture(scope="module")

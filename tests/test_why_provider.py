@@ -84,3 +84,30 @@ def test_blocks_of_a_message() -> None:
     assert num_blocks({"role": "assistant", "content": None, "tool_calls": calls}) == 3
     assert num_blocks({"role": "assistant", "content": "x", "reasoning_content": "hm"}) == 2
     assert num_blocks({"role": "tool", "content": ""}) == 1
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "expected"),
+    [
+        ("anthropic", "us.anthropic.claude-sonnet-4-6-v1:0", "known"),
+        ("anthropic", "vertex_ai/claude-sonnet-5-5@20261001", "known"),
+        ("anthropic", "claude-sonnet-9", "fallback"),
+        ("anthropic", None, "fallback"),
+        ("anthropic", "qwen3-32b", None),
+        ("openai", "o4-mini", "fallback"),
+        ("openai", "openai/gpt-oss-120b", None),
+        ("openai", "hosted_vllm/Qwen/Qwen3-32B", None),
+    ],
+)
+def test_rules_follow_the_model(provider: str, model: str | None, expected: str | None) -> None:
+    found = provider_of(Sending(provider=provider, model=model), BOOK)
+    kind = None if found is None else "known" if found.is_sure else "fallback"
+    assert kind == expected
+
+
+def test_a_fallback_says_that_it_is_one() -> None:
+    provider = provider_of(Sending(provider="anthropic", model="claude-next"), BOOK)
+    assert provider is not None
+    found = provider_reason(provider, call(1), call(2), 10)
+    assert found is not None
+    assert "'claude-next' is not in the price book" in found.evidence

@@ -1,132 +1,49 @@
-"""What a change to the prompts costs now and saves later: closed form, accounting and words."""
+"""What a change to the prompts costs now and saves later: closed form against serving it whole."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from why_cases import SYSTEM, TOOLS, chat, ids_of
+from what_if_cases import (
+    AUTOMATIC,
+    CLOCK,
+    CUT,
+    DROP,
+    MARKED,
+    PAYERS,
+    SESSIONS,
+    SORT,
+    UNIT,
+    agent,
+    considered_of,
+    moments_of,
+    served,
+)
+from why_cases import TOOLS, chat, ids_of
 
 from duramen.experiments.importers.read import read_sessions
-from duramen.experiments.layouts.mistakes import PRUNED_TEXT
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.opening import load_model
-from duramen.experiments.prices.book import Entry
-from duramen.experiments.prices.call import Usage
-from duramen.experiments.prices.money import Prices, Tariff
 from duramen.experiments.prices.own_gpu import packaged_gpus
-from duramen.experiments.prices.rules import CacheRules
-from duramen.experiments.trajectory import Call, Message, Session
-from duramen.experiments.why.what_if.bills import Bill, Engine, Payers, bills, steps
-from duramen.experiments.why.what_if.moments import Begun, Weights, begun, break_even, weights_of
-from duramen.experiments.why.what_if.net import Net, Tried
+from duramen.experiments.trajectory import Call, Session
+from duramen.experiments.why.what_if.bills import Payers
+from duramen.experiments.why.what_if.moments import Begun, weights_of
+from duramen.experiments.why.what_if.net import Tried
 from duramen.experiments.why.what_if.plan import Plan
-from duramen.experiments.why.what_if.rewritten import CUT_TEXT, Rewriter
+from duramen.experiments.why.what_if.rewritten import Rewriter
 from duramen.experiments.why.what_if.totals import totals
-from duramen.experiments.why.what_if.verdict import in_money, in_tokens, verdicts
-from duramen.experiments.why.what_if.what_if import Considered, chosen, in_step, what_if
+from duramen.experiments.why.what_if.verdict import verdicts
+from duramen.experiments.why.what_if.what_if import what_if
 from duramen.layout.blocks import common_prefix, reusable_tokens
-from duramen.layout.errors import LayoutError
-
-UNIT = 16
-DROP, CUT = Plan.parse("drop-tool-outputs:k=1"), Plan.parse("truncate:tokens=20")
-CLOCK, SORT = Plan.parse("move-clock"), Plan.parse("sort-tools")
-
-
-def priced(name: str, kind: Any = "automatic", **rules: Any) -> Entry:
-    """Of no real model: 4 USD per million input tokens, 0.20 read from the cache."""
-    prices = Prices(Decimal(4), Decimal(20), Decimal("0.20"), write_1h=Decimal(8))
-    return Entry(name, "2026-12-01", Tariff(name, prices), CacheRules(kind, ttl_s=3600, **rules))
-
-
-AUTOMATIC = priced("us/automatic")
-MARKED = priced("us/marked", "breakpoints", write="write_1h")
-PAYERS = Payers([AUTOMATIC, MARKED], packaged_gpus(), UNIT)
 
 
 @pytest.fixture(scope="module")
 def model(smollm2: Path) -> Model:
     return load_model(smollm2, None)
-
-
-def output(number: int, num_lines: int) -> str:
-    return "".join(
-        f"{number}.{line}: the lamp of pier {line * 7 % 11}\n" for line in range(num_lines)
-    )
-
-
-def agent(sizes: Sequence[int], *, gap_s: float = 10.0, **more: Any) -> Session:
-    """A call, and one more behind each tool output of so many lines."""
-    messages: list[Message] = [SYSTEM, {"role": "user", "content": "Read all the files."}]
-    calls = []
-    for number, size in enumerate([*sizes, 0]):
-        used = {"name": "read", "arguments": f'{{"path": "{number}.txt"}}'}
-        reply: Message = {
-            "role": "assistant",
-            "content": f"I read file {number}.",
-            "tool_calls": [{"id": f"c{number}", "type": "function", "function": used}],
-        }
-        calls.append(Call(tuple(messages), reply, time_s=gap_s * number))
-        result: Message = {
-            "role": "tool",
-            "tool_call_id": f"c{number}",
-            "content": output(number, size),
-        }
-        messages += [reply, result]
-    return Session("agent", tuple(calls), tools=TOOLS, start_time_s=0.0, **more)
-
-
-def clocked(num_calls: int) -> Session:
-    """The system message tells the time of each call."""
-    session = chat(num_calls, start_time_s=0.0, tools=TOOLS)
-    calls = []
-    for number, call in enumerate(session.calls):
-        text = f"Current time: 2026-12-01 10:00:{number:02}.\n{SYSTEM['content']}"
-        messages = ({"role": "system", "content": text}, *call.messages[1:])
-        calls.append(replace(call, messages=messages, time_s=10.0 * number))
-    return replace(session, calls=tuple(calls))
-
-
-def shuffled(num_calls: int) -> Session:
-    session = chat(num_calls, start_time_s=0.0, tools=TOOLS)
-    calls = [
-        replace(call, tools=(*TOOLS[i % 3 :], *TOOLS[: i % 3]), time_s=10.0 * i)
-        for i, call in enumerate(session.calls)
-    ]
-    return replace(session, calls=tuple(calls))
-
-
-SESSIONS = {
-    "drop": (DROP, agent([20, 30, 4, 25, 6, 12])),
-    "cut": (CUT, agent([20, 30, 4, 25, 6, 12])),
-    "clock": (CLOCK, clocked(6)),
-    "sort": (SORT, shuffled(6)),
-}
-
-
-def served(session: Session, model: Model) -> list[Bill]:
-    return list(bills(steps(session, model), PAYERS))
-
-
-def moments_of(plan: Plan, session: Session, model: Model) -> list[Begun]:
-    rewriter = Rewriter.of(plan, model.tokenizer)
-    pairs = in_step(steps(session, model), steps(rewriter.fresh(session), model))
-    always = {bill.call: bill for bill in served(rewriter.always(session), model)}
-    base = served(session, model)
-    return list(begun(plan.rewrites_outputs, pairs, Engine(PAYERS), base, always))
-
-
-def considered_of(
-    plan: Plan, session: Session, model: Model, payers: Payers = PAYERS
-) -> Considered:
-    [found] = what_if(plan, [session], model, payers)
-    return found
 
 
 @pytest.mark.parametrize("name", SESSIONS)
@@ -195,81 +112,6 @@ def test_dollars_are_those_of_the_tokens(model: Model) -> None:
         assert 0 < output_usd < Decimal("0.002")  # replies: not cached by providers, billed at 20
 
 
-def test_219_thousand_cached_tokens_dropped() -> None:
-    """CASES 10: the prompt got smaller and the bill went from $0.24 to $1.83."""
-    before = Usage(cached_read=226_000, write_1h=24_350)
-    after = Usage(cached_read=7_000, write_1h=228_575)
-    assert MARKED.cost(before) == Decimal("0.24")
-    assert MARKED.cost(after) == Decimal("1.83")
-    assert after.prompt < before.prompt
-    moment = Begun(
-        call=12,
-        computed=after.written - before.written,
-        dropped=before.cached_read - after.cached_read,
-        shorter=before.prompt - after.prompt,
-        num_later=9,
-        later_computed=0,
-        later_read=9 * (before.prompt - after.prompt),
-    )
-    assert moment.dropped == 219_000
-    weights = weights_of(MARKED)
-    assert moment.now(weights) == Decimal("1.59") * 10**6
-    assert moment.later(weights) == 9 * 14_775 * Decimal("0.20")
-    assert moment.break_even(weights) == 539  # 1.59 / 0.002955 is 538.07
-    assert moment.net(weights) < 0
-    later = [Bill(13 + i, 250_350, 250_000, {"p": Decimal(1)}, {}) for i in range(9)]
-    shorter = [replace(b, num_tokens=235_575, usd={"p": Decimal("0.997045")}) for b in later]
-    tried = Tried(
-        12,
-        [Bill(12, before.prompt, 226_000, {"p": MARKED.cost(before)}, {}), *later],
-        [Bill(12, after.prompt, 7_000, {"p": MARKED.cost(after)}, {}), *shorter],
-    )
-    assert in_money(tried.net("p")) == (
-        "it costs $1.590000 now and saves $0.002955 a call: "
-        "it pays after 539 calls, this session had 9 more"
-    )
-
-
-def test_the_verdict_in_words() -> None:
-    def tried(now: int, per_call: int, num_later: int) -> Tried:
-        without = [Bill(12 + i, 300_000, 280_000, {}, {}) for i in range(num_later + 1)]
-        begun_with = Bill(12, 300_000 - per_call, 280_000 - per_call - now, {}, {})
-        rest = [replace(b, num_tokens=300_000 - per_call) for b in without[1:]]
-        return Tried(12, without, [begun_with, *rest])
-
-    assert in_tokens(DROP, tried(219_000, 3_100, 9)) == (
-        "token for token, pruning at call 12 costs 219,000 tokens now and saves 3,100 a call: "
-        "it pays after 71 calls, this session had 9 more (222,100 cached tokens are dropped)"
-    )
-    assert "no call came after it" in in_tokens(DROP, tried(10, 3, 0))
-    assert "pays after 1 call," in in_tokens(DROP, tried(3, 3, 2))
-    assert "costs nothing now and saves 3 a call: it pays at once" in in_tokens(
-        DROP, tried(0, 3, 2)
-    )
-    assert "and saves nothing later: leave it" in in_tokens(DROP, tried(5, 0, 2))
-    assert "costs 5 tokens now and costs 2 a call later: leave it" in in_tokens(
-        DROP, tried(5, -2, 2)
-    )
-
-
-@pytest.mark.parametrize(
-    ("now", "later", "num_later", "expected"),
-    [
-        (219_000, 9 * 3_100, 9, 71),
-        (10, 10, 1, 1),
-        (11, 10, 1, 2),
-        (0, 0, 0, 0),
-        (-5, -5, 3, 0),
-        (5, 0, 3, None),
-        (5, -1, 3, None),
-        (5, 0, 0, None),
-        (Decimal("0.3"), Decimal("0.1"), 1, 3),
-    ],
-)
-def test_break_even(now: Any, later: Any, num_later: int, expected: int | None) -> None:
-    assert break_even(now, later, num_later) == expected
-
-
 def test_a_cold_cache_makes_pruning_free(model: Model) -> None:
     """After a pause longer than entries live everything is computed anyway."""
     session = agent([20, 30, 4, 25, 6, 12])
@@ -326,103 +168,6 @@ def test_net_adds_up(model: Model) -> None:
     assert total.num_gaining in (0, 2)
 
 
-def test_pruning_once_breaks_once_and_as_a_rule_at_every_call(model: Model) -> None:
-    session = agent([30, 30, 30, 30, 30])
-    rewriter = Rewriter.of(DROP, model.tokenizer)
-    once, rule = rewriter.begun_at(session, 3), rewriter.always(session)
-    dropped = [
-        [m["content"] == PRUNED_TEXT for m in call.messages if m["role"] == "tool"]
-        for call in once.calls
-    ]
-    assert dropped[:3] == [[], [False], [False, False]]
-    assert dropped[3:] == [
-        [True, True, False],
-        [True, True, False, False],
-        [True, True, False, False, False],
-    ]
-    assert [breaks(once, model), breaks(rule, model)] == [[3], [2, 3, 4, 5]]
-    base = served(session, model)
-    assert worse(Tried(-1, base, served(rule, model))) == 4
-    assert session == agent([30, 30, 30, 30, 30])  # nothing was changed in place
-
-
-def worse(tried: Tried) -> int:
-    return tried.total(UNIT)["num_calls_that_compute_more"]
-
-
-def breaks(session: Session, model: Model) -> list[int]:
-    """Calls whose prompt does not begin with the one before."""
-    sent = [ids_of(model, call.messages, session.tools_of(call)) for call in session.calls]
-    ends = [len(ids) - 3 for ids in sent]  # without what opens the reply
-    pairs = enumerate(pairwise(sent), 1)
-    return [i for i, (a, b) in pairs if common_prefix(a, b) < ends[i - 1]]
-
-
-def test_outputs_cut_when_they_appear_break_nothing(model: Model) -> None:
-    session = agent([30, 2, 30, 30])
-    rewriter = Rewriter.of(CUT, model.tokenizer)
-    assert breaks(rewriter.always(session), model) == []
-    once = rewriter.begun_at(session, 3)
-    assert breaks(once, model) == [3]
-    contents = [m["content"] for m in once.calls[-1].messages if m["role"] == "tool"]
-    assert [text.endswith(CUT_TEXT) for text in contents] == [True, False, False, False]
-    kept = contents[0].removesuffix(CUT_TEXT)
-    assert output(0, 30).startswith(kept)
-    assert len(model.tokenizer.encode_text(kept)) == 20
-    found = considered_of(CUT, session, model)
-    assert found.always is not None
-    assert worse(found.always) == 0
-    assert found.always.total(UNIT)["fewer_computed_tokens"] > 0
-
-
-@pytest.mark.parametrize(
-    "content", ["灯台の灯りは青い。" * 40, "🏮" * 90, [{"type": "text", "text": "a b " * 99}]]
-)
-def test_cutting_leaves_whole_characters(content: Any, model: Model) -> None:
-    session = agent([3, 3])
-    messages = [*session.calls[2].messages]
-    messages[3] = {**messages[3], "content": content}
-    changed = replace(session, calls=(replace(session.calls[2], messages=tuple(messages)),))
-    [call] = Rewriter.of(CUT, model.tokenizer).always(changed).calls
-    new = call.messages[3]["content"]
-    text = new if isinstance(new, str) else new[0]["text"]
-    old = content if isinstance(content, str) else content[0]["text"]
-    assert old.startswith(text.removesuffix(CUT_TEXT))
-    assert len(model.tokenizer.encode_text(text)) < len(model.tokenizer.encode_text(old))
-    assert type(new) is type(content)
-
-
-def test_a_clock_that_moves_to_the_end(model: Model) -> None:
-    session = clocked(5)
-    assert breaks(session, model) == [1, 2, 3, 4]
-    rewriter = Rewriter.of(CLOCK, model.tokenizer)
-    moved = rewriter.always(session)
-    assert breaks(moved, model) == []
-    roots = {call.messages[0]["content"] for call in moved.calls}
-    assert len(roots) == 1
-    assert "10:00" not in roots.pop()
-    assert "10:00:03" in moved.calls[3].messages[-1]["content"]
-    assert moved.calls[4].messages[-3] is moved.calls[3].messages[-1]
-    late = rewriter.begun_at(session, 2)
-    assert breaks(late, model) == [1, 2]
-    found = considered_of(CLOCK, session, model)
-    assert found.best["us/automatic"].call == 0
-    assert found.best["us/automatic"].net > 0
-    assert "it pays after 1 call, this session had 4 more" in next(verdicts(found))
-
-
-def test_sorted_tools(model: Model) -> None:
-    session = shuffled(4)
-    rewriter = Rewriter.of(SORT, model.tokenizer)
-    sent = rewriter.always(session)
-    names = [[tool["function"]["name"] for tool in sent.tools_of(call)] for call in sent.calls]
-    assert names == [["list", "read", "write"]] * 4
-    assert breaks(session, model) == [1, 2, 3]
-    assert breaks(sent, model) == []
-    assert breaks(rewriter.begun_at(session, 2), model) == [1, 2]
-    assert considered_of(SORT, session, model).best["us/automatic"].net > 0
-
-
 @pytest.mark.parametrize("plan", [DROP, CUT, CLOCK, SORT], ids=lambda plan: plan.label)
 def test_a_session_in_which_there_is_nothing_to_do(plan: Plan, model: Model) -> None:
     tools = tuple(sorted(TOOLS, key=lambda tool: str(tool["function"]["name"])))
@@ -445,18 +190,6 @@ def test_outputs_that_only_the_last_call_holds(model: Model) -> None:
     assert said[0].startswith("no call of this session could begin it")
     assert said[1].startswith("cut when they first appear: 0 calls compute more")
     assert found.as_json()["always"]["net_usd"]["us/automatic"] > 0
-
-
-def test_a_client_that_edits_its_past(model: Model) -> None:
-    """What was dropped is found again by its object where messages in front of it left."""
-    session = agent([30, 30, 30])
-    last = session.calls[-1]
-    left = replace(last, messages=(last.messages[0], *last.messages[2:]))
-    once = Rewriter.of(DROP, model.tokenizer).begun_at(
-        replace(session, calls=(*session.calls[:-1], left)), 2
-    )
-    tools = [m["content"] == PRUNED_TEXT for m in once.calls[-1].messages if m["role"] == "tool"]
-    assert tools == [True, False, False]
 
 
 def test_sessions_that_cannot_be_considered(model: Model) -> None:
@@ -507,92 +240,6 @@ def test_a_small_pool_and_a_draft_model(model: Model) -> None:
     assert [bill.cached for bill in small.bills] == [0] * 4
     pairs = zip(plenty.bills[1:], draft.bills[1:], strict=True)
     assert {a.cached - b.cached for a, b in pairs} == {UNIT}
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
-    first=st.integers(0, 6),
-    plan=st.sampled_from([DROP, CUT, Plan.parse("drop-tool-outputs:k=3"), CLOCK, SORT]),
-)
-def test_only_what_the_plan_names_is_rewritten(
-    sizes: list[int], first: int, plan: Plan, model: Model
-) -> None:
-    session = agent(sizes)
-    first = min(first, len(session.calls) - 1)
-    changed = Rewriter.of(plan, model.tokenizer).begun_at(session, first)
-    assert changed.calls[:first] == session.calls[:first]
-    for old, new in zip(session.calls, changed.calls, strict=True):
-        assert [m["role"] for m in new.messages] == [m["role"] for m in old.messages]
-        assert (new.reply, new.time_s) == (old.reply, old.time_s)
-        for a, b in zip(old.messages, new.messages, strict=True):
-            assert a == b or (plan.rewrites_outputs and a["role"] == "tool")
-    for old, new in pairwise(changed.calls[first:]):
-        assert new.messages[: len(old.messages)] == old.messages
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "drop",
-        "drop-tool-outputs",
-        "drop-tool-outputs:k=0",
-        "drop-tool-outputs:k=-1",
-        "drop-tool-outputs:k=",
-        "drop-tool-outputs:k=1,k=2",
-        "drop-tool-outputs:tokens=3",
-        "drop-tool-outputs:k=99999999999999999999",
-        "drop-tool-outputs:k=\u00b2",
-        "truncate:tokens=0",
-        "truncate:tokens=nan",
-        "move-clock:k=1",
-        "sort-tools:",
-    ],
-)
-def test_what_is_no_plan(text: str) -> None:
-    with pytest.raises(LayoutError, match="what-if"):
-        Plan.parse(text)
-
-
-def test_plans() -> None:
-    for label in ("drop-tool-outputs:k=3", "truncate:tokens=500", "move-clock", "sort-tools"):
-        assert Plan.parse(label).label == label
-    with pytest.raises(LayoutError, match="takes no parameter"):
-        Plan(CLOCK.name, 3)
-    with pytest.raises(LayoutError, match="needs k=N"):
-        Plan(DROP.name)
-
-
-def test_weights() -> None:
-    assert weights_of(AUTOMATIC) == Weights(Decimal(4), Decimal("0.20"), 3600)
-    assert weights_of(MARKED) == Weights(Decimal(8), Decimal("0.20"), 3600)
-    none = Entry("us/none", "2026-12-01", AUTOMATIC.tariff, CacheRules("none"))
-    assert weights_of(none) == Weights(Decimal(4), Decimal(4))
-
-
-def test_calls_are_chosen_for_each_payer() -> None:
-    """Where the best one leaves a prompt that is no longer cached, the best of the others, too."""
-    early = Begun(1, 10, 110, 100, 9, 0, 900, num_tokens=900)
-    late = Begun(5, 10, 60, 50, 5, 0, 250, num_tokens=1500)
-    last = Begun(9, 0, 500, 500, 0, 0, 0, num_tokens=1100)
-    cheap, dear = Weights(Decimal(4), Decimal(4)), Weights(Decimal(10), Decimal("0.1"))
-    assert [moment.net(cheap) for moment in (early, late, last)] == [4000, 1200, 2000]
-    assert [moment.net(dear) for moment in (early, late, last)] == [1, -69, 50]
-    assert chosen([early, late, last], [cheap, dear]) == [1, 9]
-    assert chosen([early, late], [cheap]) == [1]
-    assert chosen([early, late], [cheap._replace(min_tokens=1024)]) == [1, 5]
-    assert chosen([early, late], [cheap._replace(min_tokens=9999)]) == [1]
-    assert chosen([early, late], [dear, cheap]) == [1]
-    assert chosen([early, early], [dear]) == [1]
-    assert chosen([], [dear]) == []
-
-
-def test_a_net_without_later_calls() -> None:
-    net = Net(3, Decimal(1), Decimal(0), 0)
-    assert net.per_call is None
-    assert net.break_even_calls is None
-    assert net.as_json()["saved_usd_per_call"] is None
 
 
 def test_real_sessions_in_closed_form(shared_data: Path, model: Model) -> None:

@@ -77,7 +77,7 @@ def test_the_json(log: Path) -> None:
 
 
 def test_the_tables(log: Path) -> None:
-    said = run("--log", log, "--what-if", "drop-tool-outputs:k=2").stdout
+    said = run("--log", log, "--what-if", "drop-tool-outputs:k=2", "--tables").stdout
     for words in (
         "drop-tool-outputs:k=2: changes 1 of 2 sessions",
         "long: 8 calls",
@@ -89,6 +89,14 @@ def test_the_tables(log: Path) -> None:
         "replies are taken as recorded",
     ):
         assert words in said
+
+
+def test_a_session_is_one_line(log: Path) -> None:
+    said = run("--log", log, "--what-if", "drop-tool-outputs:k=2", "--price", PAYER).stdout
+    [line] = [line for line in said.splitlines() if line.startswith("long: ")]
+    assert f"{PAYER}: pruning at call " in line
+    assert "token for token" not in said
+    assert "all sessions, each at its best call" in said
 
 
 def test_piped_figures_are_whole(log: Path) -> None:

@@ -23,6 +23,7 @@ from duramen.experiments.trajectory import Call, Message, Session
 from duramen.layout.errors import TemplateError
 from duramen.layout.template import ChatTemplate
 from duramen.layout.tokenizer import Tokenizer
+from duramen.layout.tokenizer_files import read_json, special_strings
 from duramen.layout.zones import Prompt, Zone
 
 CHATML = Path(str(files("duramen.configs") / "chatml_tools.jinja"))
@@ -340,7 +341,7 @@ def test_a_template_that_refuses_the_merged_messages_too_says_its_own_reason(mod
 
 def framed_by_eos(folder: Path) -> Model:
     """A model whose template opens each message with the tokenizer's own end token."""
-    eos = Tokenizer.load(folder).special_strings["eos_token"]
+    eos = special_strings(read_json(folder / "tokenizer_config.json"))["eos_token"]
     template = (
         f"{{% for m in messages %}}{eos}{{{{ m.role }}}}\n{{{{ m.content }}}}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{eos}assistant\n{{% endif %}}"

@@ -587,7 +587,6 @@ NOT_TOLD: list[Pair] = [
     ("cal: {}", "Di 01.12.", "Mi 02.12."),
     ("Buenos {}", "días", "tardes"),
     ("half: {}", "H1 2026", "H2 2026"),
-    ("port {}", "41873", "36021"),
     ("docker name: {}", "sleepy_wozniak", "eager_hopper"),
     ("salt={}", "xY7", "pQ2"),
     ("Checkpoint {}", "c_91fa", "c_20be"),

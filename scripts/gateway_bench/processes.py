@@ -1,7 +1,6 @@
 """The processes of a benchmark: each on a core that is named, ended with it."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,16 +12,13 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from duramen.experiments.served import serve_command, with_limits
+from duramen.serving.vllm.launch import free_port
+
 HERE = Path(__file__).parent
+LIMITS = "max_running: 1024, tenant_max_running: 1024"  # all calls of a round run at once
 START_TIMEOUT_S = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -40,7 +36,7 @@ def on_cores(cores: set[int]) -> Iterator[None]:
 def upstream(cores: set[int]) -> Iterator[int]:
     """The fake vLLM's port."""
     port = free_port()
-    with _process(["upstream.py", str(port)], cores, port):
+    with _process([sys.executable, str(HERE / "upstream.py"), str(port)], cores, port):
         yield port
 
 
@@ -50,17 +46,19 @@ def gateway(
 ) -> Iterator[tuple[int, int]]:
     """Port and process id of a gateway in front of it. `cores` None: all; `store` None: none."""
     port = free_port()
-    command = ["gateway.py", str(port), str(model_dir), f"http://127.0.0.1:{upstream_port}"]
-    with _process([*command, *([str(store)] if store else [])], cores, port) as pid:
-        yield port, pid
+    url = f"http://127.0.0.1:{upstream_port}"
+    options = ["--no-store"] if store is None else ["--store", str(store)]
+    with tempfile.TemporaryDirectory() as folder:
+        options += ["--profile", str(with_limits(Path(folder), "bench", LIMITS))]
+        command = serve_command(model_dir, "bench", url, port, options)
+        with _process(command, cores, port) as pid:
+            yield port, pid
 
 
 @contextmanager
 def _process(command: list[str], cores: set[int] | None, port: int) -> Iterator[int]:
     with tempfile.TemporaryFile() as log:
-        started = subprocess.Popen(
-            [sys.executable, str(HERE / command[0]), *command[1:]], stderr=log
-        )
+        started = subprocess.Popen(command, stderr=log)
         try:
             os.sched_setaffinity(started.pid, cores or range(os.cpu_count() or 1))
             _wait(started, port, log)

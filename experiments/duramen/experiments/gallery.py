@@ -34,7 +34,18 @@ gives them, with a system message in front unless the template refuses one.
 
 {summary}
 
+A server may choose the form of content itself: vLLM looks whether a template reads content part \
+by part, and gives it parts if so and else one text, whichever of the two a client sent. Where \
+that keeps parts-vs-string, the reasons below say so; `duramen why` then shows no difference, \
+since it renders as vLLM does.
+
 ## The templates
+
+*history*: what the gateway does with the past of a conversation. `verbatim` keeps the ids that \
+were sent and sampled; `template` writes the past as the template now has it, because that does \
+not keep every step. *local*: a message's text depends on its neighbours and the first message \
+alone, so that new messages can be rendered without the rest. *seams*: places at which text can be \
+cut and its pieces encoded alone, with the ids of the whole.
 
 ✓ kept, **✗** broken, r refused (the template raises), i ignores tools (the next prompt shows none \
 of the results, or not the new tool). The last column says how many steps a mend keeps in addition.
@@ -48,9 +59,12 @@ kept, at least one more is, the first turn is written as before, character for c
 the options, and nothing that was shown of a message is left out or shown twice. The model then \
 reads a past that it would not have read, mostly with its own thinking in it; whether it answers \
 better or worse is not known from this. `duramen certify --chat-template FILE --out DIR` writes \
-the mended template. Lines count from 1, in the template with the mends before it. A new tool is \
-written in front of the conversation by every template that breaks step {added}; that is said here \
-once and cannot be mended there: send every tool in every call.
+the mended template, with a comment in front that says what was changed. Use it with `vllm serve \
+MODEL --chat-template FILE`, or with `duramen serve MODEL --chat-template FILE`. A mend that keeps \
+old thinking can keep only what is there: clients have to send it back (`reasoning_content`) with \
+each reply. Lines count from 1, in the template with the mends before it. A new tool is written in \
+front of the conversation by every template that breaks step {added}; that is said here once and \
+cannot be mended there: send every tool in every call.
 
 {details}
 """
@@ -134,12 +148,14 @@ def _summary(found: Mapping[str, Certified]) -> str:
         judged = sum(verdict in ("kept", "broken") for verdict in verdicts)
         return f"{verdicts.count('broken')} of {judged}"
 
-    mended = sum(one.mend is not None for one in found.values())
+    mends = [one.mend for one in found.values() if one.mend is not None]
+    more = sum(set(mend.gained) != {"parts-vs-string"} for mend in mends)
     return (
         f"{broken_of('user-turn')} templates that take it break a plain second question, "
         f"{broken_of('thinking-then-user')} when the reply had been thought about, and "
         f"{broken_of('thinking-tool-then-user')} when a user speaks after tool calls with "
-        f"thinking. {mended} of {len(found)} have a small proven mend."
+        f"thinking. {len(mends)} of {len(found)} have a small proven mend, {more} of them for more "
+        "than content that is sent as parts."
     )
 
 

@@ -1,6 +1,6 @@
 """One run of one layout: calls become prompts, prompts are sent, and each is accounted for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -34,9 +34,17 @@ class Place:
     turn: Turn
 
 
+Sent = Callable[[Layout, Place, Prompt, Outcome], None]
+
+
+def not_told(layout: Layout, place: Place, prompt: Prompt, outcome: Outcome) -> None:
+    """For runs that nobody follows call by call."""
+
+
 @dataclass
 class LayoutRun:
-    """`live_replies`: the model's own replies go into the conversation, else the recorded ones."""
+    """`live_replies`: the model's own replies go into the conversation, else the recorded ones.
+    `sent`: is told of each call when it has been answered."""
 
     layout: Layout
     model: Model
@@ -44,6 +52,7 @@ class LayoutRun:
     accounts: Accounts
     live_replies: bool
     overflow: Overflow
+    sent: Sent = not_told
 
     def begin(self, session: Session) -> Conversation:
         return begin(self.layout, self.model, session)
@@ -88,6 +97,7 @@ class LayoutRun:
             outcome = replace(outcome, late_s=max(outcome.sent_s - due_s, 0.0))
         digest = self._spoken(outcome.token_ids) if self.goes_on_with(outcome) else None
         accounts.finished(session, prompt, bounds, outcome, digest)
+        self.sent(self.layout, place, prompt, outcome)
         return outcome
 
     def goes_on_with(self, outcome: Outcome) -> bool:

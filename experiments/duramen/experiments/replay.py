@@ -13,7 +13,7 @@ from functools import partial
 from duramen.experiments.accounts import Accounts
 from duramen.experiments.arrival import Send, check_time_scale, send_on_time
 from duramen.experiments.history import History, is_same
-from duramen.experiments.layout_run import LayoutRun, Overflow, Place
+from duramen.experiments.layout_run import LayoutRun, Overflow, Place, Sent, not_told
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.open_loop import prepare
@@ -47,6 +47,7 @@ class Replay:
     `num_warm_ups` calls go before the first layout and are never counted. Each layout runs
     `num_repeats` times, in turn with the others and with an empty cache each time. `runs` has the
     sums of each in order; they fill as calls finish and stay valid when a run is cut short.
+    `sent` is told of each call when it has been answered.
 
     Raises DuramenError for an open loop whose calls would have to wait for replies.
     """
@@ -61,6 +62,7 @@ class Replay:
     num_warm_ups: int = 0
     num_repeats: int = 1
     progress: Progress = lambda layout, accounts: None
+    sent: Sent = not_told
     runs: dict[Layout, list[Accounts]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,7 +100,9 @@ class Replay:
         target, accounts = self.target, Accounts(self.target.unit_tokens)
         await target.begin_layout(layout.label)
         self.runs.setdefault(layout, []).append(accounts)
-        run = LayoutRun(layout, self.model, target, accounts, self.live_replies, self.overflow)
+        run = LayoutRun(
+            layout, self.model, target, accounts, self.live_replies, self.overflow, self.sent
+        )
         sends: list[tuple[float, Send]] | None = None
         if self.time_scale is not None:
             progress = partial(self.progress, layout, accounts)

@@ -17,6 +17,15 @@ from duramen.serving.vllm.launch import VllmProcess, free_port
 START_TIMEOUT_S = 60.0
 
 
+def serve_command(
+    model_dir: Path, model_name: str, upstream: str, port: int, options: Sequence[str]
+) -> list[str]:
+    """Starts a gateway in front of the vLLM at `upstream`. `options`: of `duramen serve`."""
+    command = [sys.executable, "-m", "duramen.cli.main", "serve", str(model_dir)]
+    command += ["--model-name", model_name, "--port", str(port), "--upstream", upstream]
+    return [*command, *options]
+
+
 @asynccontextmanager
 async def served(
     vllm: VllmProcess, model_name: str, options: Sequence[str] = ()
@@ -26,9 +35,8 @@ async def served(
     Raises EngineError if it does not get ready.
     """
     port = free_port()
-    command = [sys.executable, "-m", "duramen.cli.main", "serve", str(vllm.model_dir)]
-    command += ["--model-name", model_name, "--port", str(port), "--upstream", vllm.url]
-    command += ["--kv-events", f"{vllm.events.publish},{vllm.events.replay}", *options]
+    events = ["--kv-events", f"{vllm.events.publish},{vllm.events.replay}"]
+    command = serve_command(vllm.model_dir, model_name, vllm.url, port, [*events, *options])
     with open(os.devnull, "wb") as nothing:
         process = subprocess.Popen(command, stdout=nothing, stderr=nothing)
     try:

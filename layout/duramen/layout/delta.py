@@ -114,14 +114,15 @@ class DeltaRenderer:
 
         return self._windowed(render, history)
 
-    def reply_text(self, history: Sequence[Message], reply: Message) -> Tracked:
-        """What a model says that replies as recorded: the template's text, to its turn's end."""
+    def reply_text(self, history: Sequence[Message], reply: Message) -> tuple[Tracked, int]:
+        """What a model says that replies as recorded: the template's text to its turn's end, and
+        where in it the reply begins. Of a long history only the ends may stand before it."""
 
-        def render(window: Sequence[Message]) -> Tracked:
+        def render(window: Sequence[Message]) -> tuple[Tracked, int]:
             messages = marked_messages([*window, reply])
             opened = self.full(Marked(messages[:-1]), prompt=True)
             closed = self.full(messages, prompt=False)
-            return closed[self.common(opened, closed) :]
+            return closed, self.common(opened, closed)
 
         if self.template.is_local and len(history) > HEAD + TAIL:
             try:

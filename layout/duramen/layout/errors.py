@@ -4,7 +4,8 @@ DuramenError                one clear line for the user; the command line prints
 ├── LayoutError             a prompt cannot be laid out: bad segment, budget, block size
 │   ├── TokenizerError      tokenizer files missing, unreadable or of a kind that cannot be exact
 │   └── TemplateError       the chat template is invalid or refuses these messages
-├── TrajectoryError         a recorded file is of no known form, or broken (says file and line)
+├── TrajectoryError         a recorded file is broken (says file and line)
+│   └── UnknownForm         it is of no form that is read here
 ├── ModelError              a model is unknown, cannot be fetched or is incomplete
 ├── PriceError              a price or a cache rule is missing, or a price file is broken
 └── EngineError             the engine cannot start, died, or answered what it must not
@@ -32,6 +33,10 @@ class TemplateError(LayoutError):
 
 
 class TrajectoryError(DuramenError):
+    pass
+
+
+class UnknownForm(TrajectoryError):
     pass
 
 

@@ -78,7 +78,7 @@ class ChatTemplate:
         except (SyntaxError, RecursionError) as error:  # of the Python code that Jinja made of it
             raise TemplateError(f"chat template cannot be compiled: {error}") from None
         self.not_local_because = why_not_local(tree)
-        self._takes_parts = takes_parts(tree)
+        self.takes_parts = takes_parts(tree)  # else vLLM hands it text parts as one text
 
     @property
     def is_local(self) -> bool:
@@ -88,7 +88,7 @@ class ChatTemplate:
         """OpenAI messages in the form in which vLLM would hand them to this template."""
         knows_developer = any(f"{q}developer{q}" in self.source for q in "\"'")
         prepared = template_messages(
-            messages, takes_parts=self._takes_parts, knows_developer=knows_developer
+            messages, takes_parts=self.takes_parts, knows_developer=knows_developer
         )
         return list(prepared)
 

@@ -31,6 +31,8 @@ from duramen.layout.tokenizer_files import (
 )
 from duramen.layout.tracked import TEMPLATE, Tracked
 
+_LEAD_CHARS = 200  # before a reply, that are encoded with it
+
 
 @dataclass(frozen=True)
 class Section:
@@ -196,6 +198,28 @@ class Tokenizer:
         if position < len(text):
             sections.append(self._section(text, position, len(text), at_start))
         return Encoded(tuple(sections), tuple(plain))
+
+    def reply_ids(self, text: Tracked, start: int) -> list[int]:
+        """Ids of `text[start:]`, up to its last control token, as they are sampled behind what
+        stands before; as encoded alone where a token would cross the seam."""
+        low = max(start - _LEAD_CHARS, 0)
+        near = text[low:]
+        opened = max((end for _, end, _ in self.controls(near) if end <= start - low), default=0)
+        near, num_lead = near[opened:], start - low - opened
+        sections = list(self.encode(near, at_start=low + opened == 0).sections)
+        if num_lead and sections:
+            sections[0] = self._behind(near, num_lead, sections[0], at_start=low + opened == 0)
+        last = max((i for i, section in enumerate(sections) if section.control), default=None)
+        ended = sections if last is None else sections[: last + 1]
+        return [token_id for section in ended for token_id in section.token_ids]
+
+    def _behind(self, text: Tracked, start: int, whole: Section, *, at_start: bool) -> Section:
+        """The section without what stands before `start`."""
+        lead = self.encode_text(str.__getitem__(text, slice(start)), at_start=at_start)
+        token_ids = whole.token_ids[len(lead) :]
+        if list(whole.token_ids[: len(lead)]) != list(lead):
+            token_ids = self.encode_text(str.__getitem__(text, slice(start, whole.end)))
+        return Section(start, whole.end, token_ids, control=False)
 
     def _section(self, text: Tracked, start: int, end: int, at_start: bool) -> Section:
         ids = self.encode_text(

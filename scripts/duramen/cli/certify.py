@@ -1,6 +1,8 @@
 """`duramen certify`: does a chat template keep the prompt that was sent, and how could it?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,11 +10,14 @@ import typer
 from rich.console import Console
 
 from duramen.cli.certify_bounded import certified_within
-from duramen.cli.certify_table import as_table, legend, reasons
+from duramen.cli.certify_table import as_table, legend, of_one, reasons
+from duramen.cli.lint_lines import printable
 from duramen.cli.options import JsonFile
 from duramen.cli.output import check_json_file, write_json, write_text
 from duramen.experiments.gallery import gallery
 from duramen.layout.certify.certified import Certified
+from duramen.layout.certify.mend import Mend
+from duramen.layout.certify.transitions import TRANSITIONS
 from duramen.layout.errors import DuramenError, TemplateError
 from duramen.layout.template import load_template
 
@@ -42,10 +47,15 @@ def certify(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table and the reasons as a page.")
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP", help="Exit with 1 where it is not kept; may be repeated."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Say for each step of a conversation whether a template keeps the prompt that was sent."""
     check_json_file(json_file)
+    required = _steps(require or ())
     sources = _sources(model, tokenizer, chat_template, every)
     folder = tokenizer if tokenizer is not None else model
     console = Console(stderr=True)
@@ -61,6 +71,18 @@ def certify(
         write_json("certify", as_json(found), json_file)
     else:
         _print(found, written)
+    outcomes = [one.outcomes[step] for one in found.values() for step in required]
+    if any(outcome.verdict != "kept" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _steps(names: Sequence[str]) -> Sequence[str]:
+    known = [transition.name for transition in TRANSITIONS]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1) or known
+            raise DuramenError(f"no step is called {name!r}: {', '.join(near)}")
+    return names
 
 
 def as_json(found: Mapping[str, Certified]) -> dict[str, Any]:
@@ -120,17 +142,31 @@ def _write_mended(found: Mapping[str, Certified], out: Path | None) -> dict[str,
     for name, one in found.items():
         if one.mend is not None:
             written[name] = out / f"{name.removesuffix('.jinja')}.mended.jinja"
-            write_text(one.mend.source, written[name])
+            write_text(f"{about(name, one.mend)}\n{one.mend.source}", written[name])
     return written
+
+
+def about(name: str, mend: Mend) -> str:
+    """A comment of a mended template: by what, from which file and why it was changed. With
+    trim_blocks, which chat templates are rendered with, it and its line end write nothing."""
+    changes = "; ".join(f"line {change.line}: {change.rule}" for change in mend.changes)
+    said = (
+        f"Mended by duramen {version('duramen')} from {name}, to keep the prompts that were sent "
+        f"({', '.join(mend.gained)}): {changes}"
+    )
+    return f"{{# {printable(said).replace('#}', '# }')} #}}"
 
 
 def _print(found: Mapping[str, Certified], written: Mapping[str, Path]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    console.print(as_table(found))
-    for line in legend():
-        console.print(line)
+    if len(found) == 1:
+        console.print(of_one(*found.values()))
+    else:
+        console.print(as_table(found))
+        for line in legend():
+            console.print(line)
     for name, one in found.items():
         for line in reasons(name, one, written.get(name)):
             console.print(line, markup=False, highlight=False)

@@ -1,10 +1,11 @@
 """Certify a template in a child process, which is ended where the template takes too much.
 
 A template is a program: `{{ 'x' * 10**10 }}` asks for 10 GB, nested loops for hours. On Linux the
-kernel holds the child to its processor time and memory (setrlimit(2): RLIMIT_CPU, RLIMIT_AS);
-elsewhere only a timeout ends it.
+kernel holds the child to its processor time and memory (setrlimit(2): RLIMIT_CPU, RLIMIT_AS) and
+ends it with its parent (prctl(2): PR_SET_PDEATHSIG); elsewhere only the parent's timeout ends it.
 """
 
+import ctypes
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ from duramen.layout.template import ChatTemplate
 from duramen.layout.tokenizer import Tokenizer
 
 MAX_ANSWER_BYTES = 64 << 20  # a certificate has some 30 KB; a template may refuse with any text
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 WAITS = 5  # the wall may take so many times the processor time: others may be using it
 
 
@@ -45,7 +47,7 @@ def certified_within(source: str, folder: Path | None, bounds: Bounds | None = N
     """As `certified`, with the tokenizer of `folder`; a template that breaks the bounds is refused
     in all. Raises the DuramenError that stopped it, of the tokenizer for one."""
     bounds = bounds or BOUNDS
-    request = pickle.dumps((source, folder, bounds.cpu_s, bounds.memory_bytes))
+    request = pickle.dumps((os.getpid(), source, folder, bounds.cpu_s, bounds.memory_bytes))
     # One thread: each reserves address space of its own.
     environment = os.environ | {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:
@@ -106,6 +108,17 @@ def _bind(cpu_s: int, memory_bytes: int) -> None:
         resource.setrlimit(limit, (value, hard))
 
 
+def _end_with(parent_id: int) -> None:
+    """Have this process killed when its parent is, whatever it does then."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_id:  # it was gone before
+        sys.exit(1)
+
+
 def _answer(source: str, folder: Path | None) -> Certified | DuramenError | None:
     """None where the memory does not do."""
     try:
@@ -137,7 +150,8 @@ def _exhausts(source: str, specials: Mapping[str, str]) -> bool:
 def _serve() -> None:
     """The child: a request from stdin, the answer to stdout."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, inside native code, too
-    source, folder, cpu_s, memory_bytes = pickle.load(sys.stdin.buffer)
+    parent_id, source, folder, cpu_s, memory_bytes = pickle.load(sys.stdin.buffer)
+    _end_with(parent_id)
     _bind(cpu_s, memory_bytes)
     answer = _answer(source, folder)
     try:

@@ -30,6 +30,15 @@ def as_table(found: Mapping[str, Certified]) -> Table:
     return table
 
 
+def of_one(one: Certified) -> Table:
+    """A row per transition."""
+    table = Table("step", "", "what happens", padding=(0, 1))
+    for transition in TRANSITIONS:
+        verdict = one.outcomes[transition.name].verdict
+        table.add_row(transition.name, f"{SIGNS[verdict]} {verdict}", transition.what)
+    return table
+
+
 def legend() -> Iterator[str]:
     yield "  ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
     for number, transition in enumerate(TRANSITIONS, 1):

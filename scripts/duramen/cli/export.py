@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from duramen.cli.options import SkipUnreadable
+from duramen.cli.options import ChatTemplateFile, SkipUnreadable, TokenizerFolder
 from duramen.cli.output import check_json_file, write_text
 from duramen.cli.replay import find_folders, load_sessions, refuse, say_skipped
 from duramen.experiments.exporters.aiperf import to_inputs_json, to_raw_payloads
@@ -36,21 +36,17 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FILE",
-            help="File to write; for aiperf and atif a .json file, else a folder with a file per "
-            "session.",
+            metavar="FILE|FOLDER",
+            help="File to write. For aiperf and atif a new FOLDER, with a file per session, or one "
+            "file if its name ends in .json.",
         ),
     ],
     model: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="For mooncake: model folder, or smollm2 (the default)."),
     ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    tokenizer: TokenizerFolder = None,
+    chat_template: ChatTemplateFile = None,
     block_size: Annotated[
         int | None,
         typer.Option(min=1, help=f"For mooncake: tokens per block, {UNIT_TOKENS} by default."),

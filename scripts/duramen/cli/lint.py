@@ -11,7 +11,13 @@ import typer
 from rich.console import Console
 
 from duramen.cli.lint_lines import as_lines
-from duramen.cli.options import JsonFile, SkipUnreadable
+from duramen.cli.options import (
+    ChatTemplateFile,
+    JsonFile,
+    ModelFolder,
+    SkipUnreadable,
+    TokenizerFolder,
+)
 from duramen.cli.output import check_json_file, write_json, write_text
 from duramen.cli.replay import find_folders, say_skipped
 from duramen.experiments.layouts.model import Model
@@ -38,15 +44,9 @@ def lint(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="Leave a rule out; may be repeated.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    model: ModelFolder = None,
+    tokenizer: TokenizerFolder = None,
+    chat_template: ChatTemplateFile = None,
     unit: Annotated[
         int | None,
         typer.Option(min=1, help="Match unit, tokens: is each body's head at least that long?"),

@@ -1,8 +1,21 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+ModelFolder = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
+]
+
+TokenizerFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
+]
+
+ChatTemplateFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
+]
 
 JsonFile = Annotated[
     str | None,
@@ -11,7 +24,10 @@ JsonFile = Annotated[
 
 SkipUnreadable = Annotated[
     bool,
-    typer.Option("--skip-unreadable", help="Leave out files that are no recordings, and say so."),
+    typer.Option(
+        "--skip-unreadable",
+        help="Leave out what is no recording, files and broken lines, and say so.",
+    ),
 ]
 
 

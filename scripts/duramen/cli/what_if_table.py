@@ -1,6 +1,6 @@
 """The tables of `duramen why --what-if`: the largest sessions, and the whole log, by payer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -8,12 +8,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from duramen.cli.lint_lines import counted, printable
 from duramen.cli.output import write_json
 from duramen.cli.study import device_json, wide_console
 from duramen.experiments.why.what_if.bills import Payers
+from duramen.experiments.why.what_if.net import Net
 from duramen.experiments.why.what_if.plan import ALWAYS, Plan
-from duramen.experiments.why.what_if.totals import totals
-from duramen.experiments.why.what_if.verdict import dollars, verdicts
+from duramen.experiments.why.what_if.totals import Total, totals
+from duramen.experiments.why.what_if.verdict import dollars, told, verdicts
 from duramen.experiments.why.what_if.what_if import Considered
 from duramen.layout.errors import TrajectoryError
 
@@ -22,28 +24,40 @@ WIDTH = 240  # of what is piped: eleven columns, their figures whole
 COLUMNS = ("at call", "now", "saved per later call", "break-even, calls", "later calls", "net")
 
 
-def as_what_if_table(considered: Sequence[Considered], plan: Plan, notes: Sequence[str]) -> Group:
+def as_what_if_table(
+    considered: Sequence[Considered], plan: Plan, notes: Sequence[str], *, tables: bool
+) -> Group:
+    """`tables`: what every payer would pay for each session, too."""
     changed = [each for each in considered if each.always is not None]
-    what = f"{plan.label}: changes {len(changed):,} of {len(considered):,} sessions"
+    what = f"{plan.label}: changes {len(changed):,} of {counted(len(considered), 'session')}"
     parts: list[Table | Text] = [Text(what, "bold")]
     largest = sorted(changed, key=lambda each: -each.num_tokens)[:MAX_SESSIONS]
     for each in largest:
-        size = f"{len(each.bills):,} calls, {each.num_tokens:,} prompt tokens"
-        parts.append(Text(f"\n{each.session_id}: {size}", "bold"))
-        parts += [Text(f"  {line}") for line in verdicts(each)]
-        if each.best:
-            parts.append(_by_payer(each))
+        size = f"{counted(len(each.bills), 'call')}, {each.num_tokens:,} prompt tokens"
+        name = printable(each.session_id)
+        if tables:
+            parts.append(Text(f"\n{name}: {size}", "bold"))
+            parts += [Text(f"  {line}") for line in verdicts(each)]
+            parts += [_by_payer(each)] if any(map(_changes, each.best.values())) else []
+        else:
+            parts.append(Text(f"{name}: {size}; {told(each)}"))
     if len(changed) > len(largest):
-        left = len(changed) - len(largest)
-        parts.append(Text(f"\nand {left:,} smaller sessions: all of them with --json FILE"))
+        left = counted(len(changed) - len(largest), "smaller session")
+        parts.append(Text(f"and {left}: all of them with --json FILE"))
     if changed:
-        parts.append(_totals(considered, plan))
+        parts += _totals(considered, plan)
     return Group(*parts, *(Text(f"note: {note}") for note in notes))
+
+
+def _changes(net: Net | Total) -> bool:
+    return bool(net.now or net.later)
 
 
 def _by_payer(considered: Considered) -> Table:
     table = _table("payer", COLUMNS)
     for name, net in considered.best.items():
+        if not _changes(net):
+            continue
         table.add_row(
             name,
             f"{net.call:,}",
@@ -56,10 +70,15 @@ def _by_payer(considered: Considered) -> Table:
     return table
 
 
-def _totals(considered: Sequence[Considered], plan: Plan) -> Table:
+def _totals(considered: Sequence[Considered], plan: Plan) -> Iterator[Table | Text]:
+    """Who would pay neither more nor less has no row."""
     names = ("sessions", "gain", *COLUMNS[1:], "net where it gains", f"{ALWAYS[plan.name]}, net")
     table = _table("\nall sessions, each at its best call", names)
+    same = []
     for name, total in totals(considered).items():
+        if not _changes(total) and not total.always:
+            same.append(name)
+            continue
         table.add_row(
             name,
             f"{total.num_sessions:,}",
@@ -72,7 +91,10 @@ def _totals(considered: Sequence[Considered], plan: Plan) -> Table:
             dollars(total.net_of_gains),
             dollars(total.always),
         )
-    return table
+    if table.row_count:
+        yield table
+    if same:
+        yield Text(f"nothing changes for {', '.join(same)}")
 
 
 def _table(title: str, names: Sequence[str]) -> Table:
@@ -118,8 +140,11 @@ def show_what_if(
     payers: Payers,
     facts: dict[str, Any],
     json_file: str | None,
+    *,
+    tables: bool,
 ) -> None:
-    """The tables, or JSON. Raises TrajectoryError where no session could be considered."""
+    """A line for each session and the sums, or JSON. `tables`: as in `as_what_if_table`. Raises
+    TrajectoryError where no session could be considered."""
     every = list(answers)
     considered = [each for each in every if each.bills]
     if not considered:
@@ -129,7 +154,7 @@ def show_what_if(
         console = wide_console()
         if not console.is_terminal:
             console.width = max(console.width, WIDTH)
-        console.print(as_what_if_table(considered, plan, said))
+        console.print(as_what_if_table(considered, plan, said, tables=tables))
         return
     answer = {
         "plan": plan.label,

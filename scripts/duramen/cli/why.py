@@ -1,27 +1,33 @@
 """`duramen why`: which token broke the prefix, between two requests or in a whole log."""
 
 import asyncio
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from duramen.cli.options import JsonFile, SkipUnreadable, parse_size
+from duramen.cli.options import (
+    ChatTemplateFile,
+    JsonFile,
+    ModelFolder,
+    SkipUnreadable,
+    TokenizerFolder,
+    parse_size,
+)
 from duramen.cli.output import check_json_file, write_json, write_text
-from duramen.cli.replay import find_folders, refuse, say_skipped
+from duramen.cli.replay import find_folders, refuse, say_skipped, saying_notes
 from duramen.cli.study import PRICES, find_prices, wide_console
 from duramen.cli.what_if_table import show_what_if
 from duramen.cli.why_table import as_table
 from duramen.experiments.importers.read import read_sessions
 from duramen.experiments.opening import DEFAULT_UNIT, load_model
 from duramen.experiments.prices.own_gpu import packaged_gpus
-from duramen.experiments.trajectory import Session
 from duramen.experiments.why.explain import explain
 from duramen.experiments.why.explained import ExplainedCall, totals
 from duramen.experiments.why.gateway_session import explain_session, fetch_session
 from duramen.experiments.why.log import Settings
+from duramen.experiments.why.notices import notices
 from duramen.experiments.why.page.page import render
 from duramen.experiments.why.pair import explain_files
 from duramen.experiments.why.what_if.bills import Payers
@@ -29,7 +35,7 @@ from duramen.experiments.why.what_if.plan import Plan
 from duramen.experiments.why.what_if.what_if import what_if as ask_what_if
 from duramen.layout.errors import DuramenError
 
-GATEWAY = "http://127.0.0.1:8080"  # where `duramen up` listens
+GATEWAY = "http://127.0.0.1:8080"  # where `duramen serve` listens
 
 
 def why(
@@ -55,15 +61,9 @@ def why(
     api_key: Annotated[
         str | None, typer.Option(envvar="DURAMEN_API_KEY", help="Key of the gateway.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    model: ModelFolder = None,
+    tokenizer: TokenizerFolder = None,
+    chat_template: ChatTemplateFile = None,
     unit: Annotated[int, typer.Option(min=1, help="Match unit, tokens.")] = DEFAULT_UNIT,
     kv_tokens: Annotated[
         str, typer.Option(metavar="N|inf", help="Tokens that the cache holds.")
@@ -82,6 +82,9 @@ def why(
             "truncate:tokens=500, move-clock or sort-tools.",
         ),
     ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="With --what-if: every payer for each session, too.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page for the browser, too.")
     ] = None,
@@ -114,30 +117,21 @@ def why(
     facts |= {"model": folder.name, "price": entry.key if entry else None}
     if log:
         skipped = say_skipped if skip_unreadable else None
-        sessions = _saying_notes(read_sessions([*log, *(files or [])], skipped))
+        sessions = saying_notes(read_sessions([*log, *(files or [])], skipped))
         if plan is not None:
             entries = [entry] if entry else find_prices(PRICES, None)
             payers = Payers(entries, packaged_gpus(), unit, facts["kv_tokens"], draft)
             answers = ask_what_if(plan, sessions, loaded, payers)
-            show_what_if(plan, answers, payers, facts, json_file)
+            show_what_if(plan, answers, payers, facts, json_file, tables=tables)
             return
         calls = list(explain(sessions, loaded, settings))
     else:
         calls = list(explain_files(*_two(files or []), loaded, settings))
     if not calls:
         raise DuramenError("these recordings hold no call to a model")
+    is_default = model is None and tokenizer is None and chat_template is None
+    facts["notes"] = list(notices(calls, unit, folder.name, is_default=is_default))
     show(calls, facts, json_file, out)
-
-
-def _saying_notes(sessions: Iterable[Session]) -> Iterator[Session]:
-    """Each note once: most hold for every session of a form."""
-    said: set[str] = set()
-    for session in sessions:
-        for note in session.notes:
-            if note not in said:
-                said.add(note)
-                print(f"duramen: note: {note} (first in {session.session_id!r})", file=sys.stderr)
-        yield session
 
 
 def _two(files: Sequence[Path]) -> tuple[Path, Path]:

@@ -20,6 +20,7 @@ from duramen.experiments.exporters.exported import (
 )
 from duramen.experiments.trajectory import Call, Message, Session
 
+MAX_NAME_BYTES = 80  # a file's name may have 255, number and ending included
 # Of Sending.options, what the chat endpoints of OpenAI and vLLM take.
 CHAT_OPTIONS = frozenset(
     {
@@ -43,7 +44,7 @@ def to_raw_payloads(sessions: Sequence[Session]) -> Exported:
     for number, session in enumerate(sessions):
         if bodies := payloads(session, losses):
             name = f"{number:06d}-{plain_name(session.session_id)}.jsonl"
-            files.append(File(name, json_lines(bodies, f"session {session.session_id}")))
+            files.append(File(name, json_lines(bodies, f"session {session.session_id!r}")))
             num_calls += len(bodies)
     losses.check(num_calls)
     return Exported(tuple(files), len(files), num_calls, losses.notes)
@@ -101,4 +102,5 @@ def _text_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def plain_name(session_id: str) -> str:
     """The id as far as it can be part of a file's name."""
-    return re.sub(r"[^\w.-]+", "_", session_id)[:80].strip("._") or "session"
+    plain = re.sub(r"[^\w.-]+", "_", session_id).encode()[:MAX_NAME_BYTES]
+    return plain.decode(errors="ignore").strip("._") or "session"

@@ -93,7 +93,7 @@ def _timestamp(session: Session, call: Call) -> str | None:
         return datetime.fromtimestamp(time_s, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         raise TrajectoryError(
-            f"session {session.session_id}: time {time_s:.0f} s is beyond any calendar"
+            f"session {session.session_id!r}: time {time_s:.0f} s is beyond any calendar"
         ) from None
 
 

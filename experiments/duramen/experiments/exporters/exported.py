@@ -86,4 +86,4 @@ def thinking_in(message: Mapping[str, Any]) -> str | None:
 
 
 def call_name(session: Session, index: int) -> str:
-    return f"session {session.session_id}, call {index}"
+    return f"session {session.session_id!r}, call {index}"

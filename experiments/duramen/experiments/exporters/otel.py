@@ -25,6 +25,7 @@ from duramen.experiments.exporters.exported import (
 )
 from duramen.experiments.layouts.model import ASSUMED_START_S
 from duramen.experiments.trajectory import Call, Message, Session, Tool
+from duramen.layout.errors import TrajectoryError
 
 CLIENT = 3  # opentelemetry.proto.trace.v1.Span.SPAN_KIND_CLIENT
 UNKNOWN_PROVIDER = "unknown"
@@ -32,6 +33,7 @@ NS = 10**9
 
 
 def to_otel(sessions: Sequence[Session]) -> Exported:
+    """Raises TrajectoryError at a time that a span cannot bear."""
     losses = Losses()
     spans = [
         _span(session, call, index, losses)
@@ -54,6 +56,7 @@ def _span(session: Session, call: Call, index: int, losses: Losses) -> dict[str,
         losses[f"options {name} left out: no attribute holds them"] += 1
     first_s = ASSUMED_START_S if session.start_time_s is None else session.start_time_s
     start_s = first_s + offset_s(session, call, index)
+    end_s = start_s + (call.sending.duration_s or 0.0)
     model = call.sending.model
     span_id = blake2b(f"{session.session_id}\n{index}".encode(errors="replace"), digest_size=8)
     return {
@@ -61,11 +64,22 @@ def _span(session: Session, call: Call, index: int, losses: Losses) -> dict[str,
         "spanId": span_id.hexdigest(),
         "name": f"chat {model}" if model else "chat",
         "kind": CLIENT,
-        "startTimeUnixNano": str(round(start_s * NS)),
-        "endTimeUnixNano": str(round((start_s + (call.sending.duration_s or 0.0)) * NS)),
+        "startTimeUnixNano": _nanoseconds(start_s, session),
+        "endTimeUnixNano": _nanoseconds(end_s, session),
         "attributes": _attributes(_values(session, call, index, is_assumed=is_assumed)),
         "status": {},
     }
+
+
+def _nanoseconds(time_s: float, session: Session) -> str:
+    """Raises TrajectoryError for what 64 bits without a sign do not hold."""
+    time_ns = round(time_s * NS)
+    if not 0 <= time_ns < 2**64:
+        raise TrajectoryError(
+            f"session {session.session_id!r}: time {time_s:.0f} s is before 1970 or after 2554: "
+            "a span cannot bear it"
+        )
+    return str(time_ns)
 
 
 def _trace_id(session: Session) -> str:

@@ -2,12 +2,15 @@
 
 A document comes with the place it was read from (`FILE:LINE`), which every error about it starts
 with. Lines are read one at a time; only a document that spans lines is read whole. A byte order
-mark and blank lines are allowed, anything else that is not JSON is an error.
+mark and blank lines are allowed, anything else that is not JSON is an error; but a last line that
+ends in the middle is one that is being written, and waits for its end.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,16 +28,56 @@ class Document(NamedTuple):
     value: Any
 
 
-def read_documents(path: Path) -> Iterator[Document]:
-    """Yield the file's documents in order, at least one.
+@dataclass
+class Lines:
+    """`skipped`: numbers of lines that are left out, from 1. `num_cut_bytes`: of a last line that
+    was being written; 0 until all is read, and where there is none."""
 
-    Raises TrajectoryError where the file cannot be read, is empty or holds broken JSON.
-    """
-    check_is_file(path)
-    try:
-        yield from _documents(path)
-    except OSError as error:
-        raise TrajectoryError(f"{path} cannot be read: {error.strerror}") from error
+    path: Path
+    skipped: Collection[int] = ()
+    num_cut_bytes: int = 0
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the file's documents in order, at least one.
+
+        Raises TrajectoryError where the file cannot be read, is empty or holds broken JSON.
+        """
+        check_is_file(self.path)
+        try:
+            yield from self._documents()
+        except OSError as error:
+            raise TrajectoryError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def _documents(self) -> Iterator[Document]:
+        path, lines = self.path, self._lines()
+        first = next(lines, None)
+        if first is None:
+            raise TrajectoryError(f"{path} is empty; expected at least one JSON document")
+        number, line = first
+        if line.rstrip().endswith(OPENS_MORE_LINES):
+            whole = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+            yield Document(f"{path}:{number}", _decode_whole(whole, path))
+            return
+        yield Document(f"{path}:{number}", _decode_line(line, f"{path}:{number}"))
+        for number, line in lines:
+            if not line.endswith(b"\n") and is_cut_off(line):
+                self.num_cut_bytes = len(line)
+                return
+            yield Document(f"{path}:{number}", _decode_line(line, f"{path}:{number}"))
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    _check_text(line, self.path)
+                    line = line.removeprefix(BYTE_ORDER_MARK)
+                if line.strip() and number not in self.skipped:
+                    yield number, line
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """As `Lines.documents`, of every line."""
+    return Lines(path).documents()
 
 
 def check_is_file(path: Path) -> None:
@@ -53,46 +96,23 @@ def files_of(paths: Iterable[Path], suffixes: AbstractSet[str]) -> Iterator[Path
 
     Raises TrajectoryError where a file comes twice, or a folder holds none.
     """
-    given: set[Path] = set()
+    given: set[str] = set()
     for path in paths:
         for file in _files_below(path, suffixes) if path.is_dir() else [path]:
-            if file.resolve() in given:
+            real = realpath(file)  # Path.resolve raises at a loop of links
+            if real in given:
                 raise TrajectoryError(f"{file} is given twice")
-            given.add(file.resolve())
+            given.add(real)
             yield file
 
 
 def _files_below(folder: Path, suffixes: AbstractSet[str]) -> list[Path]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix in suffixes)
+    found = (file for file in folder.rglob("*") if file.suffix in suffixes)
+    files = sorted(file for file in found if not file.is_dir())
     if not files:
         expected = ", ".join(sorted(suffixes))
         raise TrajectoryError(f"{folder} holds no trajectories; expected files in {expected}")
     return files
-
-
-def _documents(path: Path) -> Iterator[Document]:
-    lines = _lines(path)
-    first = next(lines, None)
-    if first is None:
-        raise TrajectoryError(f"{path} is empty; expected at least one JSON document")
-    number, line = first
-    if line.rstrip().endswith(OPENS_MORE_LINES):
-        whole = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
-        yield Document(f"{path}:{number}", _decode_whole(whole, path))
-        return
-    yield Document(f"{path}:{number}", _decode_line(line, f"{path}:{number}"))
-    for number, line in lines:
-        yield Document(f"{path}:{number}", _decode_line(line, f"{path}:{number}"))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number == 1:
-                _check_text(line, path)
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            if line.strip():
-                yield number, line
 
 
 def _check_text(start: bytes, path: Path) -> None:
@@ -106,6 +126,15 @@ def _check_text(start: bytes, path: Path) -> None:
             f"{path} starts with a # comment and is no JSON (TraceLab's segments for readers are "
             "like that; its round traces and replay CSVs can be simulated)"
         )
+
+
+def is_cut_off(data: bytes) -> bool:
+    """Whether JSON ends in the middle."""
+    try:
+        msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        return "truncated" in str(error)
+    return False
 
 
 def _decode_line(line: bytes, where: str) -> Any:

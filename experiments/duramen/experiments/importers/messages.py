@@ -4,7 +4,7 @@ Values pass through unchanged, unknown keys included. Errors name the place, the
 found and what was expected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,6 +83,12 @@ def check_tools(value: Any, where: str, field: str = "tools") -> tuple[Tool, ...
             raise fail(where, f"{name}.function.name", function.get("name"), "text")
         _check_depth(tool, where, name)
     return tuple(tools)
+
+
+def check_options(options: Mapping[str, Any], where: str) -> None:
+    """A chat template gets them as they are."""
+    for name, value in options.items():
+        _check_depth(value, where, name)
 
 
 def check_usage(value: Any, where: str, field: str = "usage") -> Usage:

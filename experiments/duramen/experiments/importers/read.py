@@ -6,7 +6,8 @@ results, SWE-agent .traj, mini-swe-agent .traj.json, OpenHands output.jsonl and 
 ShareGPT. Traces (importers.traces) bear no text and belong to `duramen simulate`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -19,12 +20,13 @@ from duramen.experiments.importers.claude_code import is_claude_code, read_claud
 from duramen.experiments.importers.codex import is_codex, read_codex
 from duramen.experiments.importers.documents import (
     Document,
+    Lines,
     check_is_file,
     files_of,
-    read_documents,
 )
 from duramen.experiments.importers.langfuse import is_langfuse, read_langfuse
 from duramen.experiments.importers.litellm import is_litellm, read_litellm
+from duramen.experiments.importers.messages import check_options, name_of
 from duramen.experiments.importers.mini_swe_agent import is_mini_swe_agent, read_mini_swe_agent
 from duramen.experiments.importers.openhands import is_event, read_openhands
 from duramen.experiments.importers.otel import read_otel
@@ -35,9 +37,11 @@ from duramen.experiments.importers.tau_bench import read_tau_bench
 from duramen.experiments.importers.tracelab import is_replay_csv
 from duramen.experiments.importers.traces import Form, form_of
 from duramen.experiments.trajectory import Session
-from duramen.layout.errors import TrajectoryError
+from duramen.layout.errors import TrajectoryError, UnknownForm
 
 Reader = Callable[[Iterator[Document], str], Iterator[Session]]
+MAX_BROKEN_LINES = 20  # of one file, each of which takes another reading
+LINE_LEFT_OUT = "that line is left out"  # how the reason ends where the file's others are read
 SUFFIXES = {".json", ".jsonl", ".ndjson", ".traj"}
 KNOWN_FORMS = (
     "OpenAI chat JSONL or mini-swe-agent (messages), Anthropic or Responses logs (request, "
@@ -55,33 +59,70 @@ def read_sessions(
 
     Session ids are unique over all of them: one that was seen before gets its file's name in front.
     Raises TrajectoryError, at the file that is broken or of no known form; what was read before it
-    has been yielded by then. With `skipped` such a file is left out whole, and it gets the reason.
+    has been yielded by then. With `skipped` such a file is left out, or the lines of it that are
+    broken where the others can be read, and it gets the reasons. A last line that is being written
+    is left out, with a note.
     """
     session_ids: set[str] = set()
     for path in files_of(paths, SUFFIXES):
+        for session in read_file(path) if skipped is None else _readable(path, skipped):
+            session_id = _unique(session.session_id, path, session_ids)
+            session_ids.add(session_id)
+            yield replace(session, session_id=session_id)
+
+
+def _readable(path: Path, skipped: Callable[[str], None]) -> Sequence[Session]:
+    """The sessions of a file, without its broken lines; none where too many are, or it is of no
+    known form."""
+    lines: dict[int, str] = {}
+    while True:
         try:
-            sessions = read_file(path)
-            for session in sessions if skipped is None else list(sessions):
-                session_id = _unique(session.session_id, path, session_ids)
-                session_ids.add(session_id)
-                yield replace(session, session_id=session_id)
+            sessions = list(read_file(path, lines))
         except TrajectoryError as error:
-            if skipped is None:
-                raise
-            skipped(str(error))
+            line = None if isinstance(error, UnknownForm) else _line_of(error, path)
+            if line is None or line in lines or len(lines) == MAX_BROKEN_LINES:
+                skipped(next(iter(lines.values()), str(error)))
+                return ()
+            lines[line] = str(error)
+        else:
+            for reason in lines.values():
+                skipped(f"{reason}; {LINE_LEFT_OUT}")
+            return sessions
 
 
-def read_file(path: Path) -> Iterator[Session]:
-    """The sessions of one file. Raises TrajectoryError like read_sessions."""
+def _line_of(error: TrajectoryError, path: Path) -> int | None:
+    found = re.match(r":(\d+): ", str(error).removeprefix(str(path)))
+    return int(found[1]) if found else None
+
+
+def read_file(path: Path, skipped: Collection[int] = ()) -> Iterator[Session]:
+    """The sessions of one file without the lines of these numbers. Raises TrajectoryError like
+    read_sessions."""
     check_is_file(path)
     if is_replay_csv(path):
         raise _bears_no_text(str(path), Form.TRACELAB)
+    lines = Lines(path, skipped)
+    last = None
     try:
-        documents = read_documents(path)
+        documents = lines.documents()
         first = next(documents)
-        yield from _reader_of(first)(chain([first], documents), path.stem)
-    except RecursionError as error:
-        raise TrajectoryError(f"{path}: a value is nested too deeply") from error
+        for session in _reader_of(first)(chain([first], documents), _stem(path)):
+            for number, call in enumerate(session.calls):
+                check_options(call.sending.options, f"{path}: {session.session_id!r} call {number}")
+            if last is not None:
+                yield last
+            last = session
+    except (TrajectoryError, RecursionError) as error:
+        if last is not None:
+            yield last
+        if isinstance(error, RecursionError):
+            raise TrajectoryError(f"{path}: a value is nested too deeply") from error
+        raise
+    if last is not None and lines.num_cut_bytes:
+        note = f"{path}: the last line is cut off: its {lines.num_cut_bytes:,} bytes are left out"
+        last = replace(last, notes=(*last.notes, note))
+    if last is not None:
+        yield last
 
 
 def _reader_of(document: Document) -> Reader:
@@ -134,7 +175,7 @@ def _reader_of_object(where: str, value: dict[str, Any]) -> Reader:
     if form := form_of(value):
         raise _bears_no_text(where, form)
     if "messages_display" in value:
-        raise TrajectoryError(
+        raise UnknownForm(
             f"{where}: tau-bench few-shot text has lost its tool calls; expected {KNOWN_FORMS}"
         )
     if "instance_id" in value and _holds_events(value.get("history")):
@@ -153,22 +194,29 @@ def _holds_events(history: Any) -> bool:
     return not history or (isinstance(history, list) and is_event(history[0]))
 
 
-def _bears_no_text(where: str, form: Form) -> TrajectoryError:
-    return TrajectoryError(
+def _bears_no_text(where: str, form: Form) -> UnknownForm:
+    return UnknownForm(
         f"{where}: {form.value} bears no text; use `duramen simulate` for it: it cannot be laid out"
     )
 
 
-def _unknown(where: str, value: Any) -> TrajectoryError:
+def _unknown(where: str, value: Any) -> UnknownForm:
     item = value[0] if isinstance(value, list) and value else value
-    found = "an object with " if item is value else "a list of objects with "
-    found += ", ".join(list(item)[:5]) if isinstance(item, dict) and item else "no known keys"
-    return TrajectoryError(f"{where}: unknown form, {found}; expected {KNOWN_FORMS}")
+    found = name_of(value)
+    if isinstance(item, dict):
+        found = "an object with " if item is value else "a list of objects with "
+        found += ", ".join(list(item)[:5]) or "no known keys"
+    return UnknownForm(f"{where}: unknown form, {found}; expected {KNOWN_FORMS}")
 
 
 def _unique(session_id: str, path: Path, taken: set[str]) -> str:
     candidates = chain(
-        (session_id, f"{path.stem}/{session_id}"),
-        (f"{path.stem}/{session_id}#{number}" for number in count(2)),
+        (session_id, f"{_stem(path)}/{session_id}"),
+        (f"{_stem(path)}/{session_id}#{number}" for number in count(2)),
     )
     return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _stem(path: Path) -> str:
+    """As text that UTF-8 can hold: a file's name may be any bytes."""
+    return path.stem.encode("utf-8", "backslashreplace").decode()

@@ -9,6 +9,7 @@ from duramen.experiments.history import Turn
 from duramen.experiments.injection.cases import START_S, Case, Make, Scene, parted
 from duramen.experiments.injection.edits import text_of
 from duramen.experiments.injection.lab import Lab
+from duramen.experiments.injection.oracle import part_of
 from duramen.experiments.trajectory import Call, Message, Sending, Session
 from duramen.layout.tokenizer import Tokenizer
 
@@ -25,12 +26,13 @@ def respelled(
     chosen = {"first": choices[0], "last": choices[-1]}.get(where, rng.choice(choices))
     position, pair = chosen
     other = [*ids[:position], *pair, *ids[position + 1 :]]
-    return (
-        other
-        if tokenizer.full.decode(other, skip_special_tokens=False)
-        == tokenizer.full.decode(list(ids), skip_special_tokens=False)
-        else None
-    )
+    return other if _in_context(tokenizer, other) == _in_context(tokenizer, ids) else None
+
+
+def _in_context(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text behind other text: some decoders drop a blank at the very start."""
+    lead = tokenizer.full.encode("a", add_special_tokens=False).ids
+    return tokenizer.full.decode([*lead, *ids], skip_special_tokens=False)
 
 
 def _splits(
@@ -73,7 +75,8 @@ def sampled_otherwise(model: str, where: Where, said: Message | None = None) -> 
         tools = scene.tools if scene.before.tools is None else scene.before.tools
         ids = lab.spelled(model, Turn(scene.before.messages, tools), START_S, reply)
         other = respelled(lab.model(model).tokenizer, ids, where, rng)
-        if other is None:
+        unbroken = parted(scene, scene.before, scene.after, None, model)
+        if other is None or part_of(lab, unbroken) is not None:
             return None
         before = replace(scene.before, sending=Sending(reply_ids=tuple(other)))
         return parted(scene, before, scene.after, "retokenisation", model)

@@ -59,6 +59,16 @@ class Variant:
     published: bool = False
 
 
+def variants_of(
+    cause: Cause | None, makes: Mapping[str, Make], published: Mapping[str, Make] | None = None
+) -> list[Variant]:
+    """By name. `published`: those that need what Variant.published says."""
+    return [
+        *(Variant(cause, name, make) for name, make in makes.items()),
+        *(Variant(cause, name, make, published=True) for name, make in (published or {}).items()),
+    ]
+
+
 def session_of(
     calls: tuple[Call, ...], tools: tuple[Tool, ...] = (), name: str = "s", start_s: float = START_S
 ) -> Session:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from duramen.experiments.injection.cases import Case, Make, Scene, parted
+from duramen.experiments.injection.cases import Case, Make, Scene, Variant, parted
 from duramen.experiments.injection.edits import (
     Place,
     copied,
@@ -139,6 +139,11 @@ def rewritten(cause: Cause, place: Place, edit: Edit, also: tuple[Cause, ...] = 
     return make
 
 
+def white(name: str, place: Place, edit: Edit) -> Variant:
+    """Blanks and line ends that differ."""
+    return Variant("whitespace", name, rewritten("whitespace", place, edit))
+
+
 def normalised(text: str, place: Place, before: Form, after: Form) -> Make:
     def make(scene: Scene, rng: Random, lab: Lab) -> Case | None:
         first, later = (unicodedata.normalize(form, text) for form in (before, after))
@@ -198,6 +203,10 @@ def as_parts(parts: Parts) -> Make:
         return parted(scene, before, after, "content-parts-vs-string")
 
     return make
+
+
+def said(role: str, *texts: str) -> list[Message]:
+    return [{"role": role, "content": text} for text in texts]
 
 
 def merged(added: Sequence[Message], joiner: str, *, at: int, undone: bool = False) -> Make:

@@ -1,5 +1,6 @@
-"""The two halves: one to develop the diagnosis on, one that is only scored on. They differ in
-wordings, formats and templates, and in the sessions and seeds that cases are drawn from."""
+"""The halves: `develop` to develop the diagnosis on, `opened`, which was scored on until its misses
+were read, and `held_out`, which is only scored on. They differ in wordings, formats and templates,
+and in the sessions and seeds that cases are drawn from."""
 
 from collections.abc import Mapping
 from importlib import import_module

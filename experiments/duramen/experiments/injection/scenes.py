@@ -9,13 +9,13 @@ from dataclasses import replace
 from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from duramen.experiments.importers.read import read_sessions
 from duramen.experiments.injection.cases import Scene, bare
 from duramen.experiments.trajectory import Call, Session
 
-HalfName = Literal["develop", "held_out"]
+HalfName = Literal["develop", "opened", "held_out"]
 FOLDERS = ("tau-bench", "swe-agent", "mini-swe-agent", "openhands", "sharegpt")
 MAX_SCENE, MAX_CALL = 14_000, 40_000  # characters of a call, so that a run stays short
 SCENES_A_SESSION = 3
@@ -33,8 +33,9 @@ def real_sessions(shared: Path | None) -> list[Session]:
 
 
 def half_of(sessions: Iterable[Session], half: HalfName) -> list[Session]:
-    """Every other session."""
-    return list(sessions)[half == "held_out" :: 2]
+    """Every third session."""
+    names = get_args(HalfName)
+    return list(sessions)[names.index(half) :: len(names)]
 
 
 def only_appends(session: Session, before: Call, after: Call) -> bool:

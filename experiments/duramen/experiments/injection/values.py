@@ -6,7 +6,15 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from duramen.experiments.injection.cases import Case, Make, Scene, Variant, parted, session_of
+from duramen.experiments.injection.cases import (
+    Case,
+    Make,
+    Scene,
+    Variant,
+    parted,
+    session_of,
+    variants_of,
+)
 from duramen.experiments.injection.edits import Place, of_tools, with_line, with_system
 from duramen.experiments.injection.lab import Lab
 from duramen.experiments.trajectory import Call
@@ -50,6 +58,10 @@ def drawn(draw: Callable[[Random], str]) -> Values:
         return before, after
 
     return values
+
+
+def letters(alphabet: str, length: int, rng: Random) -> str:
+    return "".join(rng.choice(alphabet) for _ in range(length))
 
 
 def counting(spell: Callable[[int], str], start: int, step: int) -> Values:
@@ -102,4 +114,4 @@ def other_task(scene: Scene, rng: Random) -> Call:
 
 
 def variants(cause: Cause, stamps: dict[str, Stamp]) -> list[Variant]:
-    return [Variant(cause, name, stamped(cause, stamp)) for name, stamp in stamps.items()]
+    return variants_of(cause, {name: stamped(cause, stamp) for name, stamp in stamps.items()})

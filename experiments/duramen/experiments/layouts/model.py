@@ -59,11 +59,7 @@ class Model:
             controls=self.tokenizer.controls,
         )
         history, said = self.template.prepared(turn.messages), self.template.prepared([reply])
-        text = renderer.reply_text(history, said[0])
-        sections = self.tokenizer.encode(text, at_start=False).sections
-        last = max((i for i, section in enumerate(sections) if section.control), default=None)
-        ended = sections if last is None else sections[: last + 1]
-        return [token_id for section in ended for token_id in section.token_ids]
+        return self.tokenizer.reply_ids(*renderer.reply_text(history, said[0]))
 
 
 def utc(time_s: float) -> datetime.datetime:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ import msgspec
 
 from duramen.experiments.importers.bodies import is_body
 from duramen.experiments.importers.body import LOG_KEYS
+from duramen.experiments.importers.documents import is_cut_off
 from duramen.experiments.importers.read import SUFFIXES as LOG_SUFFIXES
 from duramen.experiments.lint.bodies import GivenBody, given_body
 from duramen.experiments.lint.finding import Source
@@ -20,13 +22,13 @@ TEMPLATE_SUFFIXES = {".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".mustache", "
 PROMPT_SUFFIXES = {".txt", *MARKDOWN_SUFFIXES, *TEMPLATE_SUFFIXES}
 _OF_RECORDINGS = LOG_KEYS | {"trajectory_format", "info", "trajectory", "history"}
 MAX_BODY_CHARS = 32_000_000
-Form = Literal["prompt", "body", "log", "ids"]
+Form = Literal["prompt", "body", "log", "ids", "cut-off"]
 
 
 @dataclass(frozen=True)
 class Linted:
     """`source`: None for a log, which is read call by call. `body`: of a body. A form of `ids` is a
-    list of token ids."""
+    list of token ids, one of `cut-off` a .json file that ends in the middle."""
 
     path: Path
     form: Form
@@ -37,14 +39,14 @@ class Linted:
 def files_below(paths: Iterable[Path]) -> Iterator[Path]:
     """Each file once; a folder stands for the prompt files and the JSON below it, by name. Raises
     TrajectoryError where a path is none, or a folder holds nothing to lint."""
-    done: set[Path] = set()
+    done: set[str] = set()
     for path in paths:
         files = _below(path) if path.is_dir() else [path]
         if not path.exists():
             raise TrajectoryError(f"{path} is no file; expected a prompt, a body or a log")
         for file in files:
-            if file.resolve() not in done:
-                done.add(file.resolve())
+            if (real := realpath(file)) not in done:
+                done.add(real)
                 yield file
 
 
@@ -76,6 +78,8 @@ def open_file(path: Path) -> Linted:
         at = source.span(error.offset, error.offset)
         if _is_json(source.text.partition("\n")[0]):
             return Linted(path, "log")
+        if (text := source.text.strip()) and is_cut_off(text.encode("utf-8", "surrogatepass")):
+            return Linted(path, "cut-off", source)
         raise TrajectoryError(f"{path}:{at.line}:{at.column}: no JSON: {error}") from None
     if _is_ids(placed.value):
         return Linted(path, "ids", source)

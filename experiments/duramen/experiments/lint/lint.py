@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
+from duramen.experiments.importers.read import LINE_LEFT_OUT
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.lint.bodies import check_body
 from duramen.experiments.lint.files import (
@@ -34,7 +36,8 @@ OF_CHAT_TEMPLATES = {"bos-in-text", "trailing-blanks", "crlf"}  # what it writes
 @dataclass(frozen=True)
 class Report:
     """`paths`: the files that were linted, in order. `findings`: by file, line and column. `notes`:
-    a line for each file that holds nothing to lint, beginning with its name."""
+    a line for each file that holds nothing to lint, beginning with its name, and for what is to be
+    known of recorded calls."""
 
     paths: tuple[Path, ...]
     findings: tuple[Finding, ...]
@@ -76,14 +79,15 @@ class Linter:
     def lint(self, paths: Iterable[Path]) -> Report:
         """Raises DuramenError, at a named file that is neither prompt, body nor log."""
         paths, notes, left_out = list(paths), list[str](), set[Path]()
-        named = {path.resolve() for path in paths if not path.is_dir()}
+        named = {realpath(path) for path in paths if not path.is_dir()}
 
         def skipping(path: Path) -> Skipped | None:
-            if self.skipped is not None or path.resolve() in named:
+            if self.skipped is not None or realpath(path) in named:
                 return self.skipped
 
             def leave_out(reason: str) -> None:
-                left_out.add(path)
+                if not reason.endswith(LINE_LEFT_OUT):
+                    left_out.add(path)
                 is_unknown = ": unknown form, " in reason
                 notes.append(f"{path} is no recording or body" if is_unknown else reason)
 
@@ -93,15 +97,21 @@ class Linter:
         for file in files:
             if file.form == "ids":
                 notes.append(f"{file.path} bears token ids, no text")
-        found = [each for each in self._found(files, skipping) if each.rule not in self.ignored]
+        found = [
+            each for each in self._found(files, skipping, notes) if each.rule not in self.ignored
+        ]
         order = {file.path: number for number, file in enumerate(files)}
         found.sort(key=lambda each: (order[each.path], each.span or (0, 0, 0, 0), each.rule))
         linted = tuple(path for path in order if path not in left_out)
         return Report(linted, tuple(found), tuple(notes))
 
     def _found(
-        self, files: Sequence[Linted], skipping: Callable[[Path], Skipped | None]
+        self,
+        files: Sequence[Linted],
+        skipping: Callable[[Path], Skipped | None],
+        notes: list[str],
     ) -> Iterator[Finding]:
+        yield from map(_cut_off, (f.source for f in files if f.form == "cut-off" and f.source))
         bodies = [file.body for file in files if file.body is not None]
         logs = [file.path for file in files if file.form == "log"]
         for file in files:
@@ -115,7 +125,13 @@ class Linter:
         yield from check_together(bodies)
         if logs:
             settings = Settings(self.unit_tokens or DEFAULT_UNIT)
-            yield from check_logs(logs, self.model(), settings, skipping)
+            yield from check_logs(logs, self.model(), settings, skipping, notes)
+
+
+def _cut_off(source: Source) -> Finding:
+    rule, end = RULES["cut-off"], len(source.text)
+    what = f"the JSON ends in the middle, after {end:,} characters"
+    return Finding(rule.name, source.path, source.span(end, end), what, rule.mend)
 
 
 def _opened(path: Path, skipped: Skipped | None) -> list[Linted]:

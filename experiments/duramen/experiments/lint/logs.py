@@ -22,7 +22,6 @@ from duramen.experiments.why.explain import explain
 from duramen.experiments.why.explained import ExplainedBreak
 from duramen.experiments.why.log import Settings
 from duramen.layout.diagnose.causes import Cause
-from duramen.layout.errors import TrajectoryError
 
 SNIPPET_CHARS = 60
 SHOWN_BY: dict[str, Cause] = {
@@ -57,8 +56,9 @@ class _Head:
 
 @dataclass
 class _Read:
-    """What is kept of the sessions while they stream by."""
+    """What is kept of the sessions while they stream by. `notes`: theirs, each once."""
 
+    notes: list[str]
     paths: dict[str, Path] = field(default_factory=dict)
     newest: dict[str, list[Message | None]] = field(default_factory=dict)
     heads: dict[tuple[Path, str, str], list[_Head]] = field(default_factory=dict)
@@ -67,17 +67,11 @@ class _Read:
         self, paths: Sequence[Path], skipping: Callable[[Path], Skipped | None]
     ) -> Iterator[Session]:
         for path in paths:
-            skipped = skipping(path)
-            try:
-                sessions = read_sessions([path])
-                for session in sessions if skipped is None else list(sessions):
-                    yield self._kept(session, path)
-            except TrajectoryError as error:
-                if skipped is None:
-                    raise
-                skipped(str(error))
+            for session in read_sessions([path], skipping(path)):
+                yield self._kept(session, path)
 
     def _kept(self, session: Session, path: Path) -> Session:
+        self.notes += [note for note in session.notes if note not in self.notes]
         name = session.session_id
         if name in self.paths:
             name = f"{path}/{name}"
@@ -104,10 +98,11 @@ def check_logs(
     model: Model,
     settings: Settings,
     skipping: Callable[[Path], Skipped | None],
+    notes: list[str],
 ) -> Iterator[Finding]:
     """Raises TrajectoryError like read_sessions; where `skipping` gives a path something to tell
-    the reason to, such a file is left out."""
-    read = _Read()
+    the reason to, such a file is left out. `notes` gets those of the sessions."""
+    read = _Read(notes)
     broken: dict[tuple[str, Cause], _Broken] = {}
     for call in explain(read.sessions(paths, skipping), model, settings):
         found = call.broken

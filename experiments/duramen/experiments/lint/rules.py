@@ -135,6 +135,13 @@ BEFORE_A_CALL = (
         "keep one",
     ),
     Rule(
+        "cut-off",
+        "error",
+        "a .json file ends in the middle",
+        "nothing in it was looked at",
+        "write it whole, or keep it out of the folder",
+    ),
+    Rule(
         "tools-last",
         "note",
         "the body has its messages or input before its tools",

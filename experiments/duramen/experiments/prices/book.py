@@ -62,7 +62,7 @@ class Book:
         """The entry of this name or key. Raises PriceError where there is none."""
         found = self._by_name.get(name) or next((e for e in self.entries if e.key == name), None)
         if found is None:
-            near = get_close_matches(name, self.names(), n=5, cutoff=0.5) or self.names()[:10]
-            known = ", ".join(near) or "nothing"
-            raise PriceError(f"no price for {name!r} among {len(self.entries)}; near it: {known}")
+            near = get_close_matches(name, self.names(), n=5, cutoff=0.5)
+            known = f"; near it: {', '.join(near)}" if near else ""
+            raise PriceError(f"no price for {name!r} among {len(self.entries)}{known}")
         return found

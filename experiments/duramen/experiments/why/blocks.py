@@ -16,6 +16,7 @@ from duramen.experiments.why.log import Heard, Log
 from duramen.experiments.why.provider import Provider, provider_of, provider_reason
 from duramen.experiments.why.walk import Judged
 from duramen.layout.diagnose.causes import CAUSES, Cause
+from duramen.layout.diagnose.requests import options_change
 from duramen.layout.diagnose.sent import Finding
 from duramen.serving.kv.block_causes import LEFT_OVER, BlockLoss, Evidence, Pair, block_loss
 
@@ -40,23 +41,69 @@ class Blocks:
         """Why a call got less than it could, after what is known of its prompt: a break in that
         holds, unless it cost nothing while blocks were lost."""
         if call.broken is not None and (call.broken.lost_tokens or call.vs is None):
-            return call.broken
+            return self._as_cached(call, call.broken)
         if call.vs is not None:
             vs, loss = (self.session_id, call.vs), self._loss(call, self.judged[call.vs])
+            if call.broken is None and (changed := self._other_options(call, loss, vs)) is not None:
+                return changed
         elif call.other is not None:
             vs, loss = (call.other.session, call.other.call), self._loss_of_first(call, call.other)
         else:
             return self._not_reported(call)
         if loss is None:
             return call.broken or self._not_reported(call)
-        if call.broken is not None and not loss.lost_tokens:
+        if call.broken is not None and (not loss.lost_tokens or loss.cause == "below-minimum"):
             return call.broken
         return self._as_break(call, loss, vs)
+
+    def _as_cached(self, call: Judged, broken: ExplainedBreak) -> ExplainedBreak:
+        """A break costs nothing where the earlier prompt was too short for the provider to cache
+        and no usage says otherwise."""
+        if call.vs is None or call.call.usage.cached_tokens is not None:
+            return broken
+        before = self.judged[call.vs]
+        provider = provider_of(before.call.sending, self.book)
+        if provider is None or (before.num_tokens or 0) >= provider.min_tokens:
+            return broken
+        why = f"nothing was lost: {before.num_tokens:,} tokens are too few for the provider's cache"
+        return replace(
+            broken,
+            lost_tokens=0,
+            evidence=f"{broken.evidence}; {why}",
+            dollars=None if broken.dollars is None else 0.0,
+        )
+
+    def _other_options(
+        self, call: Judged, loss: BlockLoss | None, vs: tuple[str, int]
+    ) -> ExplainedBreak | None:
+        """Options that move no token, and by which a cache of Anthropic's is left all the same
+        ("What invalidates the cache" of its page on prompt caching)."""
+        before, now = self.judged[vs[1]], call.call.sending
+        change = options_change(before.call.sending.options, now.options)
+        if change is None or now.provider != "anthropic" or provider_of(now, self.book) is None:
+            return None
+        if loss is None and call.call.usage.cached_tokens is not None:
+            return None
+        if loss is not None and loss.cause == "salt-or-model-changed":
+            return None
+        lost = 0
+        if loss is None and now.marks:
+            lost = self._evidence(call, before).attainable
+        elif loss is not None and loss.cause != "below-minimum":
+            lost = loss.lost_tokens
+        mend = change.mend or CAUSES[change.cause].mend
+        said = f"{change.where}: {change.evidence}"
+        if loss is not None and loss.cause == "below-minimum":
+            said += f"; nothing was lost, {loss.evidence}"
+        finding = Finding("request", change.cause, change.confidence, said, mend)
+        return self.log.broken(finding, vs, None, lost, call.num_tokens or 0)
 
     def _loss_of_first(self, call: Judged, other: Heard) -> BlockLoss | None:
         """Against a call of another session. Nothing is claimed without evidence: how much time
         has passed and who used the cache meanwhile is not known."""
         if call.num_tokens is None or call.lcp is None or not self._is_comparable(call):
+            return None
+        if _began_before(call, other):  # sessions are not always served in the order of time
             return None
         settings = self.log.settings
         known = min(call.lcp, other.num_tokens - 1)
@@ -199,6 +246,11 @@ class Blocks:
 def _lacks_report(call: Judged) -> bool:
     usage = call.call.usage
     return usage.prompt_tokens is not None and usage.cached_tokens is None
+
+
+def _began_before(call: Judged, other: Heard) -> bool:
+    is_timed = call.call.time_s is not None and other.time_s is not None
+    return is_timed and call.time_s < (other.time_s or 0.0)
 
 
 def _ended_s(before: Judged) -> float | None:

@@ -11,6 +11,7 @@ from duramen.experiments.trajectory import Session
 from duramen.experiments.why.blocks import Blocks
 from duramen.experiments.why.explained import ExplainedCall
 from duramen.experiments.why.log import Log, Settings
+from duramen.experiments.why.provider import provider_of
 from duramen.experiments.why.walk import Judged, Walk
 
 __all__ = ["Settings", "explain"]
@@ -75,7 +76,7 @@ def finished(log: Log, walks: Iterable[Walk]) -> Iterator[ExplainedCall]:
 
 
 def _explained(log: Log, session_id: str, call: Judged, blocks: Blocks) -> ExplainedCall:
-    reusable = None
+    reusable, sending = None, call.call.sending
     if call.num_tokens is not None and call.lcp is not None:
         reusable = log.reusable(call.lcp, call.num_tokens)
     return ExplainedCall(
@@ -89,6 +90,9 @@ def _explained(log: Log, session_id: str, call: Judged, blocks: Blocks) -> Expla
         blocks.broken(call),
         call.refused,
         call.zones,
+        reported_tokens=call.call.usage.prompt_tokens,
+        model=sending.model,
+        provider=None if provider_of(sending, _book()) is None else sending.provider,
     )
 
 

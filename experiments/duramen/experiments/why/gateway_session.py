@@ -12,7 +12,7 @@ from urllib.parse import quote
 from duramen.experiments.why.explained import ExplainedBreak, ExplainedCall
 from duramen.layout.blocks import reusable_tokens
 from duramen.layout.diagnose.causes import CAUSES, Cause, Layer
-from duramen.layout.errors import EngineError
+from duramen.layout.errors import EngineError, RequestError
 from duramen.layout.zones import Zone
 from duramen.serving.vllm.http import EngineHttp
 
@@ -42,9 +42,16 @@ MISMATCHES: dict[str, Cause] = {"evicted": "eviction"}
 
 async def fetch_session(gateway: str, session_id: str, api_key: str | None) -> dict[str, Any]:
     """What the gateway shows of a session. Raises EngineError, RequestError."""
-    http = EngineHttp(gateway.removesuffix("/v1"), lambda: "is it a gateway?", api_key=api_key)
+    http = EngineHttp(gateway.removesuffix("/v1"), str, api_key=api_key)
     try:
         page = await http.get_json(f"/v1/duramen/sessions/{quote(session_id, safe='')}")
+    except RequestError:
+        raise
+    except EngineError as error:
+        raise EngineError(
+            f"no Duramen gateway answers at {gateway}: start one with `duramen serve`, or name "
+            "another with --gateway URL"
+        ) from error
     finally:
         await http.close()
     if not isinstance(page, dict) or not isinstance(page.get("calls"), list):

@@ -1,5 +1,6 @@
 """Two requests from files, whatever they are: bodies of three APIs, raw text, token ids."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 from duramen.experiments.importers.anthropic_body import is_anthropic_body, read_anthropic_body
 from duramen.experiments.importers.body import Body
 from duramen.experiments.importers.documents import BYTE_ORDER_MARK
-from duramen.experiments.importers.messages import check_messages, check_tools
+from duramen.experiments.importers.messages import check_messages, check_options, check_tools
 from duramen.experiments.importers.responses_body import is_responses_body, read_responses_body
 from duramen.experiments.layouts.model import Model
 from duramen.experiments.trajectory import Call, Sending, Session
@@ -18,6 +19,7 @@ from duramen.experiments.why.explain import finished
 from duramen.experiments.why.explained import ExplainedCall
 from duramen.experiments.why.laid import Laid
 from duramen.experiments.why.log import Log, Settings
+from duramen.experiments.why.pair_notes import repeated_keys, what_is_shared
 from duramen.experiments.why.rendering import encode_text
 from duramen.experiments.why.walk import Walk
 from duramen.layout.errors import TrajectoryError
@@ -30,10 +32,11 @@ MAX_ID = 2**32
 
 @dataclass(frozen=True)
 class Given:
-    """What a file holds; `text` and `token_ids` where it is no request."""
+    """What a file holds; `text` where it is no request. `notes`: on how it is written."""
 
     call: Call
     text: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def explain_files(
@@ -51,7 +54,10 @@ def explain_files(
     walk = Walk(session, log, laid, always=True)
     while not walk.is_done:
         walk.step()
-    return finished(log, [walk])
+    explained = list(finished(log, [walk]))
+    shared = what_is_shared(explained, session.calls, settings.unit_tokens)
+    for each, call, notes in zip(given, explained, ((), shared), strict=True):
+        yield replace(call, notes=each.notes + notes)
 
 
 def read_given(path: Path) -> Given:
@@ -69,9 +75,11 @@ def read_given(path: Path) -> Given:
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError) as error:
         if path.suffix in (".json", ".jsonl") or data.lstrip()[:1] in (b"{", b"["):
-            raise TrajectoryError(f"{path}: {_not_json(error)}") from None
-        return Given(Call((), None), _text(path, data))
-    return _given(path, value)
+            wrong = _is_log(data) or _not_json(error)
+            raise TrajectoryError(f"{path}: {wrong}") from None
+        text = _text(path, data)
+        return Given(Call((), None), text, _only_numbers(path, text))
+    return replace(_given(path, value), notes=repeated_keys(path, data.decode(), value))
 
 
 def _given(path: Path, value: Any) -> Given:
@@ -91,6 +99,7 @@ def _given(path: Path, value: Any) -> Given:
     if value == [] or (isinstance(value, dict) and value.get("messages") == []):
         raise TrajectoryError(f"{path}: holds no messages")
     body = read_body(value, str(path))
+    check_options(body.sending.options, str(path))
     return Given(Call(body.messages, None, tools=body.tools, sending=body.sending))
 
 
@@ -141,6 +150,26 @@ def _is_number(value: Any) -> bool:
 
 def _are_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _is_log(data: bytes) -> str | None:
+    """What is wrong with several JSON documents, a line each; None where it is not that."""
+    try:
+        for line in data.strip().split(b"\n")[:2]:
+            msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        return None
+    return "holds a JSON document on each line, as logs do; for all its calls: why --log FILE"
+
+
+def _only_numbers(path: Path, text: str) -> tuple[str, ...]:
+    """At most one note, on ids that are taken for prose."""
+    if not all(each.isdecimal() for each in re.split(r"[\s,]+", text.strip(" \t\r\n,"))):
+        return ()
+    return (
+        f"{path}: holds nothing but numbers, and is read as text; token ids are a JSON list, "
+        '[1, 2, 3], or {"prompt_token_ids": [1, 2, 3]}',
+    )
 
 
 def _not_json(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Why a provider's cache did not hold what it was sent before: by its published rules, as the price
 book has them (experiments/prices), on the times, sizes and marks of two calls."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,12 @@ from duramen.experiments.prices.book import Book, Entry
 from duramen.experiments.prices.rules import CacheRules
 from duramen.experiments.trajectory import Call, Message, Sending
 from duramen.layout.diagnose.causes import Cause
+
+# How the models of a provider are called, where others serve their own in the same form of request.
+_OWN_NAMES: Mapping[str, re.Pattern[str]] = {
+    "anthropic": re.compile(r"(?<![a-z])claude"),
+    "openai": re.compile(r"(?<![a-z])(chatgpt|codex|gpt(?!-oss)|o\d)"),
+}
 
 
 class Reason(NamedTuple):
@@ -19,10 +26,20 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Provider:
-    """The rules that can apply to a model. `is_sure`: the book has this very model."""
+    """The rules that can apply to a model. `fallback`: where the book does not have this very
+    model, whose rules these are, in words."""
 
     rules: tuple[CacheRules, ...]
-    is_sure: bool
+    fallback: str = ""
+
+    @property
+    def is_sure(self) -> bool:
+        return not self.fallback
+
+    @property
+    def min_tokens(self) -> int:
+        """No model caches less."""
+        return min(rules.min_tokens for rules in self.rules)
 
     @property
     def granule(self) -> int:
@@ -31,27 +48,45 @@ class Provider:
 
 
 def provider_of(sending: Sending, book: Book) -> Provider | None:
-    """None where the log names no provider, or one that the book does not have. Variants of a model
-    with another life of the cache are left out where the request did not ask for them."""
+    """None where the log names no provider, or one that the book does not have, or a model that is
+    none of the provider's: its server only takes the same requests. Variants of a model with
+    another life of the cache are left out where the request did not ask for them."""
     own = [entry for entry in book if entry.name.startswith(f"{sending.provider}/")]
     if sending.provider is None or not own:
         return None
+    model = _own_name(sending.provider, (sending.model or "").lower())
+    if model is None:
+        return None
     bases = {_base(entry) for entry in own}
-    model = (sending.model or "").lower()
-    named = [base for base in bases if model == base or model.startswith(f"{base}-")]
+    named = [base for base in bases if re.match(rf"{re.escape(base)}(?![a-z0-9.])", model)]
     base = max(named, key=len, default=None)
     usual = [entry.rules for entry in own if "+" not in entry.name and base in (None, _base(entry))]
-    return Provider(tuple(dict.fromkeys(usual)), base is not None)
+    asked = repr(sending.model) if sending.model else "the model, which is not named,"
+    whose = f"{asked} is not in the price book: by the rules of all of {sending.provider}'s models"
+    return Provider(tuple(dict.fromkeys(usual)), "" if base else whose)
+
+
+def _own_name(provider: str, model: str) -> str | None:
+    """The name without a host's words in front ("us.anthropic.", "vertex_ai/"); None for a model
+    of somebody else."""
+    names = _OWN_NAMES.get(provider)
+    if names is None or not model:
+        return model
+    found = names.search(model)
+    return None if found is None else model[found.start() :]
 
 
 def provider_reason(provider: Provider, before: Call, after: Call, num_known: int) -> Reason | None:
     """The first rule by which `after` cannot hit what `before` had cached; None if none is known to
     forbid it. `num_known`: tokens that both begin with."""
-    return (
+    found = (
         _below_minimum(provider, num_known)
         or _expired(provider, before, after)
         or _out_of_sight(provider, before, after)
     )
+    if found is None or provider.is_sure:
+        return found
+    return found._replace(evidence=f"{found.evidence} ({provider.fallback})")
 
 
 def _base(entry: Entry) -> str:
@@ -59,12 +94,12 @@ def _base(entry: Entry) -> str:
 
 
 def _below_minimum(provider: Provider, num_known: int) -> Reason | None:
-    least, most = (f(rules.min_tokens for rules in provider.rules) for f in (min, max))
+    least, most = provider.min_tokens, max(rules.min_tokens for rules in provider.rules)
     if num_known >= most:
         return None
-    surely = num_known < least
-    evidence = f"{num_known} tokens are shared, and {least if surely else most} is the minimum"
-    return Reason("below-minimum", 1.0 if surely else 0.5, evidence)
+    minimum = f"{least:,} is the minimum" if least == most else f"{least:,} to {most:,} the minimum"
+    evidence = f"{num_known:,} tokens are shared, and {minimum}"
+    return Reason("below-minimum", 1.0 if num_known < least else 0.5, evidence)
 
 
 def _expired(provider: Provider, before: Call, after: Call) -> Reason | None:

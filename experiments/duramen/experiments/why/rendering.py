@@ -24,7 +24,7 @@ from duramen.layout.tokenizer import Tokenizer
 from duramen.layout.tracked import TEMPLATE, Tracked
 
 Ids = npt.NDArray[np.uint32]
-NOT_OF_TEMPLATE = {"messages", "tools", "documents", "add_generation_prompt", "tool_choice"}
+NOT_OF_TEMPLATE = {"messages", "tools", "add_generation_prompt", "tool_choice"}
 NO_IDS: Ids = np.empty(0, np.uint32)
 
 
@@ -95,14 +95,11 @@ class Renderer:
         TemplateError where the template does not let it say that."""
         [said] = self.model.template.prepared([reply])
         if self.model.template.is_local:
-            text = self._of(rendered).reply_text(rendered.prepared, said)
+            text, start = self._of(rendered).reply_text(rendered.prepared, said)
         else:
-            closed = self.closed_text(rendered, reply)
-            text = _tail(closed, _common(rendered.text, closed))
-        sections = self.model.tokenizer.encode(text, at_start=False).sections
-        last = max((i for i, section in enumerate(sections) if section.control), default=None)
-        ended = sections if last is None else sections[: last + 1]
-        return [token_id for section in ended for token_id in section.token_ids]
+            text = self.closed_text(rendered, reply)
+            start = _common(rendered.text, text)
+        return self.model.tokenizer.reply_ids(text, start)
 
     def closed_text(self, rendered: Rendered, reply: Message) -> Tracked:
         """The conversation with the reply behind it. Raises TemplateError."""
@@ -140,8 +137,8 @@ class Renderer:
 
 
 def template_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a request's options a chat template gets: vLLM hands it chat_template_kwargs and
-    reasoning_effort (0.32, entrypoints/openai/chat_completion/protocol.py)."""
+    """What of a request's options a chat template gets: vLLM hands it chat_template_kwargs,
+    documents and reasoning_effort (0.32, entrypoints/openai/chat_completion/protocol.py)."""
     kwargs = options.get("chat_template_kwargs")
     found = {**options, **(kwargs if isinstance(kwargs, Mapping) else {})}
     found.pop("chat_template_kwargs", None)

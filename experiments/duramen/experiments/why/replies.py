@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from duramen.experiments.history import is_same
 from duramen.experiments.trajectory import Call, Message
+from duramen.experiments.why.roots import SYSTEM
 
 NUM_LOOKED_AT = 64  # later calls in which a reply is looked for
 
@@ -39,3 +40,12 @@ def _elsewhere(later: Sequence[Call], reply: Message, place: int) -> Quoted | No
         if place < len(call.messages) and call.messages[place].get("role") == "assistant":
             return Quoted(True)
     return None
+
+
+def num_continued(before: Call, after: Call) -> int:
+    """Messages of `before`, system texts left out, if `after` begins with all of them; else 0."""
+    old, new = (
+        [message for message in call.messages if message.get("role") not in SYSTEM]
+        for call in (before, after)
+    )
+    return len(old) if old == new[: len(old)] else 0

@@ -118,13 +118,15 @@ def _num_characters(texts: Counter[str]) -> int:
 
 def is_other_conversation(before: Rendered, after: Rendered, reply: Message | None = None) -> bool:
     """Whether two calls of one session have nothing to do with each other: heads that are not
-    alike, and no message in common; of other agents, which have other system texts, users' messages
-    may be. `reply`: to `before`, None where it is not on record."""
+    alike, and neither a message nor the earlier reply in common; of other agents, which have other
+    system texts, users' messages may be. `reply`: to `before`, None where it is not on record."""
     same = _in_common(before.messages, after.messages)
     if same and not _has_other_agent(before.messages, after.messages, reply):
         return False
     if same:
         return True
+    if reply is not None and reply in after.messages:
+        return False
     return alikeness(_head(before.messages), _head(after.messages)) < MIN_ALIKE
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from duramen.experiments.study.keys import common_ids
 from duramen.experiments.trajectory import Call, Message, Session
 from duramen.experiments.why.around import around, character_of, zone_of
 from duramen.experiments.why.explained import ExplainedBreak
@@ -16,7 +17,7 @@ from duramen.experiments.why.log import Heard, Log, first_call, unexplained
 from duramen.experiments.why.past import Nearest, Past
 from duramen.experiments.why.pool import Keys
 from duramen.experiments.why.rendering import NO_IDS, Ids, Setting, array_of, start_s
-from duramen.experiments.why.replies import quoted
+from duramen.experiments.why.replies import num_continued, quoted
 from duramen.experiments.why.roots import Root, are_first_questions, is_other_conversation, root_of
 from duramen.experiments.why.zone_starts import zone_starts
 from duramen.layout.diagnose.causes import CAUSES
@@ -138,18 +139,32 @@ class Walk:
             computed=known - bool(was.num_reply),
         )
         if near.lcp in (known, len(ids)):
-            return judged
+            return replace(judged, broken=self._back_and_forth(judged, laid, ids))
         broken = self._break(judged, before, laid, ids)
         if broken.cause in ANOTHER_ROOT and self._ask_anew(before, laid):
             return self._first(laid, ids, time_s)
         return replace(judged, broken=broken)
 
+    def _back_and_forth(self, judged: Judged, laid: Laid, ids: Ids) -> ExplainedBreak | None:
+        """A call that goes on with what the one before said, and with the tokens of an older one:
+        what changed for the one before has changed back."""
+        last = self._last
+        if last is None or judged.vs in (None, last.index):
+            return None
+        older = self.session.calls[judged.vs or 0]
+        if num_continued(last.call, laid.call) <= num_continued(older, laid.call):
+            return None
+        broken = self._break(judged, last, laid, ids)
+        return broken if broken.lost_tokens else None
+
     def _break(self, judged: Judged, before: Laid, after: Laid, ids: Ids) -> ExplainedBreak:
+        """What parts a call from `before`; what it still can reuse is another's, or of this one."""
         tokenizer, was = self.log.tokenizer, self._past.token_ids(before.index)
-        lcp = judged.lcp or 0
+        lcp = common_ids(was, ids)
         sent = self._sent(before, was, lcp)
         finding = diagnose(sent, after.sent(tokenizer), tokenizer) or unexplained(lcp)
-        lost = self.log.lost(judged.computed, lcp, len(ids))
+        computed = len(was) - bool(self.judged[before.index].num_reply)
+        lost = self.log.lost(computed, judged.lcp or 0, len(ids))
         vs = (self.session.session_id, before.index)
         broken = self.log.broken(finding, vs, lcp, lost, len(ids))
         return self._placed(broken, was, after, ids, self._num_past(before.index))
@@ -173,7 +188,8 @@ class Walk:
         if after.rendered is not None and after.is_ours:
             character = character_of(tokenizer, after.rendered, token)
             zone = zone_of(after.rendered, character, num_past)
-        return replace(broken, zone=zone, around=around(tokenizer, was, ids, token))
+        at = _id_at(was, token), _id_at(ids, token)
+        return replace(broken, zone=zone, around=around(tokenizer, was, ids, token), ids=at)
 
     def _sent(self, before: Laid, was: Ids, lcp: int) -> Sent:
         """The earlier call. A reply that the client sends back changed is one of its messages."""
@@ -297,3 +313,7 @@ class Walk:
         if self.always or before.rendered is None or after.rendered is None:
             return False
         return are_first_questions(before.rendered, after.rendered)
+
+
+def _id_at(ids: Ids, token: int) -> int | None:
+    return int(ids[token]) if token < len(ids) else None

@@ -13,7 +13,7 @@ from duramen.layout.certify.fills import Filler
 from duramen.layout.certify.options import candidates
 from duramen.layout.certify.proof import Proof
 from duramen.layout.certify.rendering import Rendering, Step, keeps, keeps_reply
-from duramen.layout.certify.source import Edit, line_of
+from duramen.layout.certify.source import Edit, line_of, without_constants
 from duramen.layout.certify.transitions import TRANSITIONS, Transition
 from duramen.layout.errors import TemplateError
 from duramen.layout.template import ChatTemplate
@@ -61,6 +61,9 @@ def mend(rendering: Rendering) -> Mend | None:
     if not changes:
         return None
     gained = tuple(t.name for t in TRANSITIONS if t.name in kept - proof.kept)
+    tidied = without_constants(current.template.source)
+    if proof.holds(Rendering(ChatTemplate(tidied, current.template.specials)), kept):
+        return Mend(tidied, tuple(changes), gained)
     return Mend(current.template.source, tuple(changes), gained)
 
 

@@ -17,6 +17,11 @@ _TAG = re.compile(
     re.DOTALL,
 )
 _JOINS = re.compile(r"\s*[+~](?!=)\s*")
+# What decides nothing in a condition. Behind `or false` an `and` would bind otherwise.
+_CONSTANT = re.compile(
+    r"\s+and\s+(?:true|not\s+false)(?=\s*(?:$|\)|and\b|or\b))"
+    r"|\s+or\s+(?:false|not\s+true)(?=\s*(?:$|\)|or\b))"
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,18 @@ def masked(source: str, tag: Tag) -> str:
     """The inside of the tag with every string blanked out: same length, no quotes."""
     inside = source[tag.inner : tag.inner_end]
     return re.sub(_STRING, lambda string: '"' + " " * (len(string[0]) - 2) + '"', inside)
+
+
+def without_constants(source: str) -> str:
+    """`{% if a and true %}` becomes `{% if a %}`."""
+    for tag in reversed(list(tags(source))):
+        inside = masked(source, tag)
+        if tag.is_output or not inside.lstrip().startswith(("if ", "elif ")):
+            continue
+        for found in reversed(list(_CONSTANT.finditer(inside))):
+            start, end = (tag.inner + place for place in found.span())
+            source = source[:start] + source[end:]
+    return source
 
 
 class Gap(NamedTuple):

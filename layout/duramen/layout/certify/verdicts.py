@@ -1,7 +1,7 @@
 """Is the prompt that was sent a prefix of the next one?"""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -69,7 +69,7 @@ class Examiner:
         try:
             step = self.rendering.step(transition)
         except TemplateError as error:
-            return Outcome("refused", why=str(error))
+            return Outcome("refused", why=f"{error}{self._on_vllm(transition)}")
         if not step.shows_tools:
             missing = " and ".join(repr(word) for word in transition.shown)
             return Outcome("ignores-tools", why=f"the next prompt does not show {missing}")
@@ -83,7 +83,26 @@ class Examiner:
         found = reason(self.rendering, step)
         place = Place(step.at, self._common_tokens(step))
         reply_kept = keeps_reply(self.rendering, step.transition)
-        return Outcome("broken", place, found.what, found.cause, reply_kept)
+        why = f"{found.what}{self._on_vllm(transition)}"
+        return Outcome("broken", place, why, found.cause, reply_kept)
+
+    def _on_vllm(self, transition: Transition) -> str:
+        """What becomes of text parts there: it gives a template one form of content, whichever the
+        client chose."""
+        if not any(isinstance(message["content"], list) for message in transition.next):
+            return ""
+        template = self.rendering.template
+        alike = replace(
+            transition,
+            sent=template.prepared(transition.sent),
+            next=template.prepared(transition.next),
+        )
+        try:
+            is_kept = self.rendering.step(alike).is_kept
+        except TemplateError:
+            return ""
+        form = "parts" if template.takes_parts else "one text"
+        return f"; vLLM gives this template {form} in both calls, and keeps it" if is_kept else ""
 
     def _common_tokens(self, step: Step) -> int | None:
         if self.tokenizer is None:

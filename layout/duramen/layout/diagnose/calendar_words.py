@@ -23,6 +23,12 @@ _MONTH_NAMES = (
     " december",
     "ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie"
     " decembrie",
+    "ιανουάριος φεβρουάριος μάρτιος απρίλιος μάιος ιούνιος ιούλιος αύγουστος σεπτέμβριος οκτώβριος"
+    " νοέμβριος δεκέμβριος",
+    "มกราคม กุมภาพันธ์ มีนาคม เมษายน พฤษภาคม มิถุนายน กรกฎาคม สิงหาคม กันยายน ตุลาคม พฤศจิกายน ธันวาคม",
+    "januari februari machi aprili mei juni julai agosti septemba oktoba novemba desemba",
+    "enero pebrero marso abril mayo hunyo hulyo agosto setyembre oktubre nobyembre disyembre",
+    "জানুয়ারি ফেব্রুয়ারি মার্চ এপ্রিল মে জুন জুলাই আগস্ট সেপ্টেম্বর অক্টোবর নভেম্বর ডিসেম্বর",
     "ιανουαρίου φεβρουαρίου μαρτίου απριλίου μαΐου ιουνίου ιουλίου αυγούστου σεπτεμβρίου οκτωβρίου"
     " νοεμβρίου δεκεμβρίου",
     "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
@@ -62,6 +68,12 @@ _WEEKDAY_NAMES = (
     "सोमवार मंगलवार बुधवार गुरुवार शुक्रवार शनिवार रविवार",
     "mon tue wed thu fri sat sun",
     "mo tues weds thur fr sonnabend so",
+    "δευτέρα τρίτη τετάρτη πέμπτη παρασκευή σάββατο κυριακή",
+    "jumatatu jumanne jumatano alhamisi ijumaa jumamosi jumapili",
+    "lunes martes miyerkules huwebes biyernes sabado linggo",
+    "isnin selasa rabu khamis jumaat sabtu ahad",
+    "จันทร์ อังคาร พุธ พฤหัสบดี ศุกร์ เสาร์ อาทิตย์",
+    "luni marți miercuri joi vineri sâmbătă duminică",
     "월요일 화요일 수요일 목요일 금요일 토요일 일요일",
 )
 MONTHS = {name: i + 1 for names in _MONTH_NAMES for i, name in enumerate(names.split())}
@@ -72,12 +84,20 @@ WORDS = {
         "unit": "ms s sec secs second seconds m min mins minute minutes h hr hrs hour hours d day"
         " days week weeks month months year years sekunde sekunden minuten stunde stunden tag tage"
         " tagen woche wochen seconde secondes heure heures jour jours segundo segundos minuto"
-        " minutos hora horas día días dias ore minuti giorni минут минуты минуту часов часа"
-        " час дней дня",
-        "ago": "ago elapsed uptime vor hace fa назад 前 전",
-        "day": "yesterday today tomorrow now gestern heute ayer hoy ieri вчера сегодня",
+        " minutos hora ora horas día días dias ore minuti giorni минут минуты минуту часов часа"
+        " час дней дня minuty minutę godzin godziny godzinę sekund sekundy dni minuut uur uren"
+        " dagen dager dagar"
+        " dage timer timmar minutter dakika saat gün saniye menit jam detik hari minuutti tuntia"
+        " ngày giờ phút",
+        "ago": "ago elapsed uptime vor hace fa há назад 前 전 geleden siden sedan temu önce lalu",
+        "day": "yesterday today tomorrow now gestern heute ayer hoy ieri oggi hoje ontem hier"
+        " aujourd hui"
+        " вчера сегодня только что gisteren vandaag wczoraj dziś",
         "daypart": "morning afternoon evening night noon midnight dawn dusk morgen abend"
-        " nacht nachmittag tardes noches tarde noite dia giorno sera soir nuit matin",
+        " nacht nachmittag vormittag tardes noches tarde noite dia giorno sera soir nuit matin"
+        " afternoons"
+        " утро утра день дня вечер вечера ночь ночи rano wieczór noc middag kväll kveld ochtend"
+        " avond",
         "hour": "am pm p uhr oclock o'clock o’clock",
         "number": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
         " fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty half quarter past"
@@ -90,6 +110,10 @@ WORDS = {
         " pdt akst akdt hst aest aedt nzst nzdt sgt hkt brt",
         "period": "q fy cy kw",
         "glue": "just t z w at of the on st nd rd th er to and a an pt de del le den der um las"
-        " la à il y das feira г р mi do sa",
+        " la à il y das feira г р mi do sa kl klo pukul wib wita wit ngày tháng năm thứ ba tư năm"
+        " sáu bảy"
+        " chủ nhật sa's 's good bom boa bon bonne bonsoir buenos buenas buongiorno guten god"
+        " goede early late mid dini lewat less than about only wieczorem e und et en og och i ja"
+        " ve и po nin",
     }.items()
 }

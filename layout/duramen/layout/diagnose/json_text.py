@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from duramen.layout.delta import common_text
-
 MAX_CHARS = 2**18  # of a JSON value inside other text
 _MAX_LITERAL_CHARS = 2**14  # of one in Python's spelling, which is slower to read
 _MAX_ENCLOSING = 8
@@ -107,19 +105,15 @@ def spelling(old: str, new: str) -> Spelling:
 
 
 def _parts_in_order(old: str, new: str) -> bool:
-    """Whether the first difference is one of order: no other spelling comes before it."""
+    """Whether the first difference that is more than blanks is one of order."""
     try:
         if same_order(read(old)[0], read(new)[0]):  # type: ignore[index]
             return False
     except RecursionError:
         return False
-    first = common_text(old, new)
-    for was, now in zip(_TOKENS.finditer(old), _TOKENS.finditer(new), strict=False):
-        if was[0] == now[0] and was.start() == now.start():
-            continue
-        same_blanks = was.start() == now.start()
-        return same_blanks and _meaning(was[0]) != _meaning(now[0]) and was.start() <= first
-    return True
+    tokens = zip(_TOKENS.finditer(old), _TOKENS.finditer(new), strict=False)
+    parted = next(((was[0], now[0]) for was, now in tokens if was[0] != now[0]), None)
+    return parted is None or _meaning(parted[0]) != _meaning(parted[1])
 
 
 def _meaning(token: str) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from duramen.layout.diagnose.arguments import arguments_change
 from duramen.layout.diagnose.change import Change, became, quoted
+from duramen.layout.diagnose.media import media_change, media_of
 from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.texts import text_change, without_blanks
 from duramen.layout.diagnose.thinking import split_thinking
@@ -23,7 +24,8 @@ def content_of(message: Any) -> Any:
 
 
 def text_of(content: Any) -> str:
-    """The text of content in either form; parts that are no text as what they are."""
+    """The text of content in either form; parts that are no text as what they are, data by its
+    size and hash."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -39,6 +41,8 @@ def _part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) else None
     if isinstance(text, str):
         return text
+    if (media := media_of(part)) is not None:
+        return str(media)
     shown = (
         {k: v for k, v in part.items() if k != "cache_control"}
         if isinstance(part, Mapping)
@@ -128,7 +132,7 @@ def _content_change(old: Any, new: Any, place: Place) -> Change | None:
     if form != new_form and without_blanks(text) == without_blanks(new_text):
         shown = f"content was {form} and is {new_form}"
         return Change("content-parts-vs-string", 1.0 if text == new_text else 0.9, shown, "content")
-    found = text_change(text, new_text, place)
+    found = media_change(was, now) or text_change(text, new_text, place)
     return None if found is None else found.at("content")
 
 

@@ -34,6 +34,7 @@ _TUPLE = re.compile(  # of Python's datetime, JavaScript's Date
 )
 _DAY_OF_YEAR = re.compile(r"(?<!\d)((?:19|20)\d\d)-([0-2]\d\d|3[0-6]\d)(?![\d-])")
 _YEAR_MONTH = re.compile(r"(?<![\d-])((?:19|20)\d\d)[-/.](0[1-9]|1[0-2])(?![\d./-])")
+_MONTH_YEAR = re.compile(r"(?<![\d./-])(0?[1-9]|1[0-2])[/.-]((?:19|20)\d\d)(?!\d)")
 _DAY_MONTH = re.compile(
     r"(?:\b(?:mo|di|mi|do|fr|sa|so)\.?,?\s|(?<![\d.]))(?:0[1-9]|[12]\d|3[01])\.(?:0[1-9]|1[0-2])"
     r"(?:\.(?!\d)|(?<=[a-z] \d\d\.\d\d)(?![\d.]))",
@@ -46,7 +47,7 @@ _TIME = re.compile(
 _HOUR = re.compile(
     r"(?<!\d)(\d{1,2})\s?(?:[aApP]\.?[mM]|uhr|o.clock|時|时|点|시)(?![A-Za-z0-9])", re.I
 )
-_MILITARY = re.compile(r"(?<!\d)([01]\d|2[0-3])([0-5]\d)\s?(?:hrs?|h|Z|Uhr)(?!\w)")
+_MILITARY = re.compile(r"(?<!\d)([01]\d|2[0-3])([0-5]\d)\s?(?:hrs?|h|Z|Zulu|UTC|Uhr)(?!\w)")
 _EPOCH = re.compile(r"(?<![\d.])1[4-9]\d{8}(?:\.?\d{3}|\d{6}|\d{9}|\.\d+)?(?!\d)")
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _ISO_WEEK = re.compile(r"(?:19|20)\d\d-?W[0-5]\d")
@@ -61,7 +62,7 @@ _SPAN = re.compile(
     r"|[時时]?[間间]|分[钟鐘間间]?|秒[钟鐘間间]?|[日天]|시간|분|초)",
     re.I,
 )
-_OTHER_DATES = (_COMPACT, _TUPLE, _ISO_WEEK, _DAY_OF_YEAR, _YEAR_MONTH, _DAY_MONTH)
+_OTHER_DATES = (_COMPACT, _TUPLE, _ISO_WEEK, _DAY_OF_YEAR, _YEAR_MONTH, _MONTH_YEAR, _DAY_MONTH)
 _CJK_DATE = re.compile(r"\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]")
 
 
@@ -122,7 +123,7 @@ def forms(field: str) -> frozenset[str]:
         found.add("ago")
     if any(w in WORDS["daypart"] for w in words):
         found.add("daypart")
-    if sum(w in WORDS["number"] or w in WORDS["hour"] for w in words) > 1:
+    if not digits and sum(w in WORDS["number"] or w in WORDS["hour"] for w in words) > 1:
         found.add("words")
     if not found and _YEAR.fullmatch(field.strip()):
         found.add("year")
@@ -166,6 +167,8 @@ def _date(field: str, slash_days_first: bool) -> tuple[int, int, int] | None:
         return counted.year, counted.month, counted.day
     if found := _YEAR_MONTH.search(field):
         return int(found[1]), int(found[2]), 1
+    if (found := _MONTH_YEAR.search(field)) and not _SHORT.search(field):
+        return int(found[2]), int(found[1]), 1
     if found := _SHORT.search(field):
         first, second, year = int(found[1]), int(found[3]), int(found[4])
         month_first = (found[2] == "/" and first <= 12 and not slash_days_first) or second > 12

@@ -31,6 +31,7 @@ _CALL_TAG = re.compile(
 )
 _ALIKE_CHARS = 48  # behind a difference: then both go on alike
 _LONG_CHARS = 200
+OPENED_ONLY = 0.85  # confidence where a tag is there that nothing closes
 _TAG_CHARS = 100  # around thinking
 
 
@@ -51,7 +52,9 @@ def thinking_change(old: str, new: str, position: int) -> Change | None:
                 )
             if not block.closed:
                 tag = one[block.start : len(one) - len(block.inner)]
-                return Change("thinking-stripped", 0.85, f"{tag!r}, which opens thinking, {way}")
+                return Change(
+                    "thinking-stripped", OPENED_ONLY, f"{tag!r}, which opens thinking, {way}"
+                )
             sure = 1.0 if one is old else 0.9
             return Change(
                 "thinking-stripped", sure, f"thinking {quoted(block.inner.strip())} {way}"

@@ -9,6 +9,7 @@ from duramen.layout.diagnose.message_keys import SYSTEM
 from duramen.layout.diagnose.messages import named
 from duramen.layout.diagnose.parting import Parting, near
 from duramen.layout.diagnose.passages import (
+    OPENED_ONLY,
     known_thinking_change,
     passage_change,
     reply_thinking_change,
@@ -19,6 +20,12 @@ from duramen.layout.diagnose.sent import Request
 from duramen.layout.diagnose.turns import turn_place, turns_change
 from duramen.layout.tracked import OTHER, TEMPLATE, TOOLS, Tracked
 
+_MAX_JOINT_CHARS = 80
+_MARK = re.compile(  # what a turn of its own would begin with
+    r"<[|｜/\w]|\[/?[A-Z]|[|｜]>"
+    r"|\b(?:user|human|assistant|bot|model|tool|system|observation)\b",
+    re.I,
+)
 _ENDS = re.compile(r"[^<>\[\]\w]{0,3}[\w<>|/\[\]｜▁~ ]{1,40}[>\]]\s*")  # what a reply ends with
 
 
@@ -44,8 +51,10 @@ def text_layer_change(place: Parting, old: Request | None, new: Request | None) 
 
 
 def thinking_here(place: Parting) -> bool:
-    """Whether the calls part where one shows thinking and the other does not."""
-    return place.character is not None and _thinking(place) is not None
+    """Whether the calls part where one shows thinking and the other does not; a tag alone, which
+    an option writes, is none."""
+    found = _thinking(place) if place.character is not None else None
+    return found is not None and found.confidence > OPENED_ONLY
 
 
 def _thinking(place: Parting) -> Change | None:
@@ -87,12 +96,13 @@ def _moved(old: Request, new: Request, place: Parting) -> Change | None:
     if come is None or not num_old < come <= len(new.messages):
         return None
     index, role = come - 1, role_of(new.messages[come - 1])
-    if role in SYSTEM and (now.last or 0) < index and index > num_old:
+    least = index if index > num_old else num_old - 1
+    if role in SYSTEM and (now.last or 0) < least:
         shown = f"{named(new.messages, index)} stands before what was sent before it"
         return Change("system-hoist", 0.97, shown, "the template")
     joint = str(place.new)[now.last_end : now.next_start]
     one_turn = now.last == index and role_of(new.messages[index - 1]) == role
-    if one_turn and not joint.strip():
+    if one_turn and len(joint) <= _MAX_JOINT_CHARS and not _MARK.search(joint):
         shown = f"{named(new.messages, index - 1)} and {named(new.messages, index)} are one turn"
         return Change("role-merge", 0.95, shown, "the template")
     return None
@@ -106,7 +116,8 @@ def _left_out(old: Request, new: Request, place: Parting) -> Change | None:
     at_reply = was.at in (None, TEMPLATE) and was.next in (None, num_old + 1)
     if at_reply and len(new.messages) > num_old and role_of(new.messages[num_old]) != "assistant":
         shown = f"{named(new.messages, num_old)} follows, without the reply to that call"
-        return Change("history-pruned", 0.8, shown, f"before message {num_old}")
+        mend = "send back the reply that the call got; if it got none, nothing is to be mended"
+        return Change("history-pruned", 0.8, shown, f"before message {num_old}", mend)
     due, come = was.due, now.due
     if due is not None and come is not None and 0 < due < come and due <= num_old:
         if role_of(new.messages[due - 1]) in SYSTEM and _shown_behind(place, due):

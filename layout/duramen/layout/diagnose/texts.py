@@ -20,7 +20,9 @@ OMITTED = re.compile(
     r"omitt|truncat|elided|cleared|pruned|removed|hidden|collapsed|compacted|redacted|trimmed"
     r"|shortened|stripped|deleted|dropped|skipped|discard|evicted|expired|no longer|not shown"
     r"|see above|old (?:tool |output|result)|previous (?:tool |output|result)|output too"
-    r"|gekürzt|entfernt|ausgelassen|omis|omitid|省略|已删除|削除|<snip|\[snip",
+    r"|clipped|snipped|abridged|left out|cut (?:off|out|here|short|to|at)|suppressed|folded"
+    r"|gekürzt|entfernt|ausgelassen|abgeschnitten|omis|omitid|tronqu|supprim|recortad|eliminad|cortad|troncat"
+    r"|обрезан|удален|сокращ|省略|截断|截斷|已删除|已清除|削除|切り詰め|생략|잘림|<snip|\[snip",
     re.I,
 )
 _LEFT_OUT = re.compile(
@@ -137,6 +139,9 @@ def _taken_out(old: str, new: str, place: Place) -> Change | None:
     """A long text of which only a head, a tail, or a line that says so is left."""
     if _stands_in(old, new, place):
         return Change("history-pruned", 0.9, f"{quoted(new)} stands for {quoted(old)}")
+    kept = new.rstrip(" .…")
+    if _DOTS.search(new[len(kept) :]) and 8 <= len(kept) <= len(old) - 8 and old.startswith(kept):
+        return Change("history-pruned", 0.9, f"only the beginning is left: {quoted(new[-40:])}")
     if len(new) * 2 > len(old) and not (place.is_tool_output and len(new) < len(old)):
         return None
     bare = new.strip()
@@ -198,8 +203,13 @@ def region_change(old: str, new: str, region: Difference, place: Place) -> Chang
     return (
         _only_form(was, now, 0.9)
         or value_change(old, new, region, place)
-        or Change("history-edited", _edit_confidence(old, new), became(old, new))
+        or Change("history-edited", _edit_confidence(old, new), became(old, new), mend=_mend(place))
     )
+
+
+def _mend(place: Place) -> str:
+    """What a program writes anew into a root belongs elsewhere; else what the cause asks for."""
+    return "move what changes into the newest message" if place.is_root else ""
 
 
 def _word(text: str, start: int, end: int) -> str:

@@ -14,34 +14,50 @@ _MARKER = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]|<｜[^｜]{1,40}｜>"
 
 
 def bos_twice(old_ids: Sequence[int], new_ids: Sequence[int], token: int) -> Change | None:
-    """One of the two begins with one id twice, and is the other from its second id on."""
-    if token > 1:
+    """Both begin with the same id, one of them more often, and go on alike behind it."""
+    if not old_ids or not new_ids or old_ids[0] != new_ids[0]:
         return None
-    for twice, once, which in ((old_ids, new_ids, "earlier"), (new_ids, old_ids, "later")):
-        if len(twice) < 2 or not once or twice[0] != twice[1] or once[0] != twice[0]:
-            continue
-        head = min(len(once), len(twice) - 1, _SHIFTED_TOKENS)
-        if len(once) > 1 and once[1] == twice[1]:
-            continue
-        if common_prefix(list(twice[1 : head + 1]), list(once[:head])) == head:
-            shown = f"the {which} prompt begins with id {twice[0]} twice, the other once"
-            return Change("bos-twice", 1.0, shown, "the start of the prompt")
-    return None
+    was, now = (_num_leading(ids) for ids in (old_ids, new_ids))
+    if was == now or token != min(was, now):
+        return None
+    old, new = (list(ids[n : n + _SHIFTED_TOKENS]) for ids, n in ((old_ids, was), (new_ids, now)))
+    head = min(len(old), len(new))
+    if common_prefix(old[:head], new[:head]) < head:
+        return None
+    shown = f"the earlier prompt begins with id {old_ids[0]} {_times(was)}, the later {_times(now)}"
+    return Change("bos-twice", 1.0, shown, "the start of the prompt")
+
+
+def _num_leading(token_ids: Sequence[int]) -> int:
+    """How often the first id stands at the start."""
+    return next((i for i, t in enumerate(token_ids) if t != token_ids[0]), len(token_ids))
 
 
 def bos_text_twice(old: str, new: str, bos: str | None) -> Change | None:
     """The same in text."""
-    for twice, once, which in ((old, new, "earlier"), (new, old, "later")):
-        marker = bos if bos and once.startswith(bos) else None
-        if marker is None and (found := _MARKER.match(once)):
-            marker = found[0]
-        if not marker or once.startswith(marker * 2) or not twice.startswith(marker * 2):
-            continue
-        size = min(len(twice) - len(marker), len(once), _SHIFTED_CHARS)
-        if twice[len(marker) : len(marker) + size] == once[:size]:
-            shown = f"the {which} prompt begins with {marker!r} twice, the other once"
-            return Change("bos-twice", 1.0, shown, "the start of the prompt")
-    return None
+    marker = bos if bos and old.startswith(bos) and new.startswith(bos) else None
+    if marker is None and (found := _MARKER.match(old)):
+        marker = found[0]
+    if not marker or not new.startswith(marker):
+        return None
+    was, now = (_num_leading_texts(text, marker) for text in (old, new))
+    behind_old, behind_new = old[was * len(marker) :], new[now * len(marker) :]
+    size = min(len(behind_old), len(behind_new), _SHIFTED_CHARS)
+    if was == now or behind_old[:size] != behind_new[:size]:
+        return None
+    shown = f"the earlier prompt begins with {marker!r} {_times(was)}, the later {_times(now)}"
+    return Change("bos-twice", 1.0, shown, "the start of the prompt")
+
+
+def _num_leading_texts(text: str, marker: str) -> int:
+    num = 0
+    while text.startswith(marker, num * len(marker)):
+        num += 1
+    return num
+
+
+def _times(num: int) -> str:
+    return {1: "once", 2: "twice"}.get(num, f"{num} times")
 
 
 def respelled(
@@ -62,9 +78,9 @@ def respelled(
 
 
 def _spelled(token_ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
-    """The text of each head of the ids; "" stands for one that ends within a character."""
+    """The text of each head of the ids; "" where one begins or ends within a character."""
     heads = (tokenizer.decode(list(token_ids[:end])) for end in range(1, len(token_ids) + 1))
-    return ["" if head.endswith("\ufffd") else head for head in heads]
+    return ["" if "\ufffd" in head else head for head in heads]
 
 
 def _listed(tokens: list[str]) -> str:

@@ -21,7 +21,8 @@ def tools_change(old: Sequence[Any], new: Sequence[Any]) -> Change | None:
         return None
     if not old or not new:
         gone, none = ("are left out", len(old)) if old else ("have come", len(new))
-        return Change("template-option", 0.9, f"tools on/off: all {none} tools {gone}", "the tools")
+        shown, mend = f"tools on/off: all {none} tools {gone}", "send the same tools in every call"
+        return Change("template-option", 0.9, shown, "the tools", mend)
     first = min(len(old), len(new)) if first is None else first
     names, new_names = [tool_name(t) for t in old], [tool_name(t) for t in new]
     was = names[first] if first < len(names) else None
@@ -83,7 +84,8 @@ def _definition_change(old: Any, new: Any) -> Change:
         found = text_change(f"{path[-1]}: {was}", f"{path[-1]}: {now}", ROOT) if path else None
         if found is not None and found.cause == "clock":
             return found.at(where)
-    return Change("tool-set-changed", 1.0, shown, where)
+    mend = "keep the definition of the first call; put what changes into the newest message"
+    return Change("tool-set-changed", 1.0, shown, where, mend)
 
 
 def first_difference(old: Any, new: Any) -> tuple[list[str], Any, Any]:

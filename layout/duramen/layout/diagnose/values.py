@@ -10,7 +10,13 @@ from dataclasses import replace
 
 from duramen.layout.delta import common_text
 from duramen.layout.diagnose.change import Change
-from duramen.layout.diagnose.clocks import clock_change, is_time
+from duramen.layout.diagnose.clocks import (
+    clock_change,
+    countdown_change,
+    is_time,
+    tells_now,
+    told_change,
+)
 from duramen.layout.diagnose.counters import counter_change
 from duramen.layout.diagnose.ids import id_change, is_numbered
 from duramen.layout.diagnose.place import Place
@@ -23,6 +29,12 @@ _PERSON = re.compile(
 )
 _LABEL = re.compile(r"[^\w\s]{0,4}[^\W\d_][\w ./'-]{0,40}[:=：]\s*\S")
 _BRACKETS = re.compile(r"\[.*\]\W?\Z|\(.*\)\W?\Z|<.*>\Z|\{.*\}\Z")
+_EXAMPLE = re.compile(
+    r"\b(?:(?<![./@])examples?(?![.\w])|e[.]g|for instance|such as|sample|beispiel\w*|z[.] ?b"
+    r"|par exemple|por ejemplo"
+    r"|ad esempio|exemplos?)\b|例如|例えば|예시|예:",
+    re.I,
+)
 _TO_AGENT = re.compile(
     r"you(?:'ve| are| have|r)?\b|this is (?:your|the|step|turn|attempt)\b|it is\b|it's\b|good \w+!"
     r"|(?:current|local|now|today|step|turn|round|attempt|iteration|page|stage|phase|part|call|run"
@@ -37,12 +49,27 @@ def value_change(old: str, new: str, region: Difference, place: Place) -> Change
 
     `region` is the first of `differences(old, new)`.
     """
-    was, now = _narrowed(old, new, region)
+    was, now = _narrowed(_with_ascii_digits(old), _with_ascii_digits(new), region)
+    example = _EXAMPLE.search(was.words[-40:])
+    if example and not tells_now(was.words[-40:][example.end() :]):
+        return None
     if place.is_first_user and "\n" in old.strip() and _is_of_client(was):
         place = replace(place, is_root=True)
     if is_time(was, now) and not is_numbered(was, now):
         return clock_change(was, now, place)
-    return id_change(was, now, place) or counter_change(was, now, place)
+    return (
+        countdown_change(was, now, place)
+        or id_change(was, now, place)
+        or told_change(was, now, place)
+        or counter_change(was, now, place)
+    )
+
+
+def _with_ascii_digits(text: str) -> str:
+    """Of the same length, with digits of all scripts as 0 to 9."""
+    if text.isascii():
+        return text
+    return "".join(str(int(c)) if c.isdecimal() else c for c in text)
 
 
 def _is_of_client(spot: Spot) -> bool:

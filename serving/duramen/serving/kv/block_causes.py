@@ -122,4 +122,11 @@ def _withheld(seen: Evidence, got: int) -> tuple[Cause, float, str]:
         return "eviction", 1.0 if agrees else 0.9, evidence
     if seen.never_hits:
         return "unknown", 0.5, f"no call of the session ever hits, is caching on?: {missing}"
-    return "eviction", LEFT_OVER, f"no other cause fits: {missing}"
+    return "eviction", LEFT_OVER, f"no other cause fits{_not_excluded(seen)}: {missing}"
+
+
+def _not_excluded(seen: Evidence) -> str:
+    """What an eviction is confused with where the log does not show it."""
+    facts = {"times": seen.ahead_s, "replicas": seen.replica.after, "salts": seen.salt.after}
+    absent = [name for name, fact in facts.items() if fact is None]
+    return f" ({', '.join(absent)} are not on record)" if absent else ""

@@ -1,6 +1,7 @@
 """One assumption of ours about the engine, and what came of trying it."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,9 @@ from duramen.serving.verify.subject import Subject
 Verdict = Literal["holds", "broken", "not tried"]
 
 CLAIM_TIMEOUT_S = 40.0
+_PAGE = re.compile(r"<!doctype html|<html", re.I)
+_MARKUP = re.compile(r"<(head|style|script)\b.*?</\1\s*>|<!--.*?-->|<[^<>]*>", re.I | re.S)
+_MAX_SAID_CHARS = 300
 
 
 class NotTried(Exception):
@@ -68,6 +72,15 @@ class Check:
         }
 
 
+def said(error: EngineError) -> str:
+    """Its line, without the markup of the page that a proxy may have answered with."""
+    line = str(error)
+    if not _PAGE.search(line):
+        return line
+    line = " ".join(_MARKUP.sub(" ", line).split())
+    return line if len(line) <= _MAX_SAID_CHARS else line[:_MAX_SAID_CHARS] + "…"
+
+
 async def try_claim(claim: Claim, subject: Subject, deadline_s: float) -> Check:
     """What is broken is tried once more: on a busy server blocks may leave the cache in between.
     `deadline_s`: on the clock of time.monotonic."""
@@ -99,7 +112,7 @@ async def _once(claim: Claim, subject: Subject, deadline_s: float) -> Check:
             return check("not tried", "the time was used up")
         return check("broken", f"no answer within {CLAIM_TIMEOUT_S:.0f} s")
     except EngineError as error:
-        return check("broken", str(error))
+        return check("broken", said(error))
     except (LookupError, TypeError, AttributeError, msgspec.ValidationError) as error:
         # what the engine answered has another form than the one that is read
         return check("broken", f"an answer of another form: {type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.verify import cache_claims, render_claims, seam_claims, server
-from duramen.serving.verify.claim import Check, Claim, try_claim
+from duramen.serving.verify.claim import Check, Claim, said, try_claim
 from duramen.serving.verify.subject import Prompts, Subject
 from duramen.serving.vllm.facts import Facts, facts_of, read_version
 from duramen.serving.vllm.http import EngineHttp
@@ -71,7 +71,8 @@ async def verify(
         try:
             facts = await facts_of(http, None, version)
         except (EngineError, LookupError, TypeError) as error:
-            return Verified(version, None, _without_facts(f"{type(error).__name__}: {error}"))
+            reason = said(error) if isinstance(error, EngineError) else str(error)
+            return Verified(version, None, _without_facts(f"{type(error).__name__}: {reason}"))
         subject = Subject(http, facts, prompts, events, api_key)
         checks = []
         for claim in CLAIMS:
@@ -93,11 +94,13 @@ async def _first_answer(http: EngineHttp) -> str:
         ) from None
     except RequestError as error:
         if error.status in (401, 403):
-            raise
+            raise EngineError(said(error)) from None
         raise EngineError(
             f"{http.url} is no vLLM: /version answers {error.status}; give vLLM's address, "
             "without /v1"
         ) from None
+    except EngineError as error:
+        raise EngineError(said(error)) from None
 
 
 def _without_facts(reason: str) -> tuple[Check, ...]:

@@ -2,15 +2,9 @@
 
 from duramen.experiments.injection import by_blocks, by_provider, by_units
 from duramen.experiments.injection.by_blocks import evicted, nothing, other_facts, share
-from duramen.experiments.injection.cases import Make, Variant
-from duramen.layout.diagnose.causes import Cause
+from duramen.experiments.injection.cases import Variant, variants_of
 
-
-def _of(cause: Cause, makes: dict[str, Make]) -> list[Variant]:
-    return [Variant(cause, name, make) for name, make in makes.items()]
-
-
-EVICTION = _of(
+EVICTION = variants_of(
     "eviction",
     {
         "all of it, unit 16": evicted(16, nothing),
@@ -27,7 +21,7 @@ EVICTION = _of(
     },
 )
 
-SALT: list[Variant] = _of(
+SALT: list[Variant] = variants_of(
     "salt-or-model-changed",
     {
         "another salt": other_facts(
@@ -61,7 +55,7 @@ SALT: list[Variant] = _of(
     },
 )
 
-REPLICA = _of(
+REPLICA = variants_of(
     "other-replica",
     {
         f"{first} then {later}, unit {unit}": other_facts(
@@ -82,7 +76,7 @@ REPLICA = _of(
     },
 )
 
-IN_FLIGHT = _of(
+IN_FLIGHT = variants_of(
     "in-flight",
     {
         "at once": by_blocks.in_flight(16, (0.0, 0.0), 6.0),
@@ -98,7 +92,7 @@ IN_FLIGHT = _of(
     },
 )
 
-UNIT = _of(
+UNIT = variants_of(
     "shorter-than-unit",
     {
         f"{unit}, {'reported' if reported else 'not reported'}": by_units.below_unit(
@@ -109,7 +103,7 @@ UNIT = _of(
     },
 )
 
-LAST = _of(
+LAST = variants_of(
     "last-token",
     {
         f"unit {unit}{', a call between' * between}": by_units.last_token(unit, between=between)
@@ -118,7 +112,7 @@ LAST = _of(
     },
 )
 
-DRAFT = _of(
+DRAFT = variants_of(
     "draft-drop",
     {
         f"unit {unit}, {'reported' if reported else 'not reported'}": by_units.draft(
@@ -135,7 +129,7 @@ FIRST = [
     for number in (1, 2, 3)
 ]
 
-MINIMUM = _of(
+MINIMUM = variants_of(
     "below-minimum",
     {
         f"{name}, {number}": by_provider.below_minimum(name)
@@ -150,7 +144,7 @@ MINIMUM = _of(
     },
 )
 
-EXPIRED = _of(
+EXPIRED = variants_of(
     "ttl-expired",
     {
         f"{name}, {gap_s:.0f} s": by_provider.expired(name, gap_s)
@@ -169,7 +163,7 @@ EXPIRED = _of(
     },
 )
 
-LOOKBACK = _of(
+LOOKBACK = variants_of(
     "lookback-exceeded",
     {
         f"{rounds} rounds of {width}{', system marked' * head}": by_provider.lookback(
@@ -182,7 +176,7 @@ LOOKBACK = _of(
     },
 )
 
-MOVED = _of(
+MOVED = variants_of(
     "breakpoint-moved",
     {
         f"{name}, {first} then {later}": by_provider.mark_moved(name, first, later)
@@ -193,7 +187,7 @@ MOVED = _of(
     },
 )
 
-SILENT = _of(
+SILENT = variants_of(
     "not-reported",
     {
         f"{name}, {'both' if both else 'later'}": by_provider.not_reported(facts, before_too=both)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 from duramen.experiments.injection.cases import Variant
 from duramen.experiments.injection.forms import (
@@ -12,8 +11,9 @@ from duramen.experiments.injection.forms import (
     json_text,
     merged,
     normalised,
-    rewritten,
+    said,
     schema_keys,
+    white,
 )
 
 SETTINGS = {
@@ -59,22 +59,18 @@ KEY_ORDER = [
 ]
 
 
-def _white(name: str, place: Any, edit: Any) -> Variant:
-    return Variant("whitespace", name, rewritten("whitespace", place, edit))
-
-
 WHITESPACE = [
-    _white("CRLF in system text", "system tail", lambda t: t.replace("\n", "\r\n")),
-    _white("line end at the end of system text", "system tail", lambda t: t + "\n"),
-    _white("blanks at line ends", "user tail", lambda t: t.replace("\n", " \n")),
-    _white("stripped user text", "user tail", lambda t: t.strip()),
-    _white("leading blank in a reply", "reply", lambda t: " " + t),
-    _white("reply stripped", "reply", lambda t: t.strip()),
-    _white("tabs for four blanks", "tool result", lambda t: t.replace("    ", "\t")),
-    _white("blank lines squeezed", "user tail", lambda t: re.sub(r"\n{2,}", "\n", t)),
-    _white("blank lines doubled", "tool result", lambda t: t.replace("\n", "\n\n")),
-    _white("double blank in a sentence", "system tail", lambda t: t.replace(". ", ".  ")),
-    _white("dedented", "tool result", lambda t: re.sub(r"(?m)^ +", "", t)),
+    white("CRLF in system text", "system tail", lambda t: t.replace("\n", "\r\n")),
+    white("line end at the end of system text", "system tail", lambda t: t + "\n"),
+    white("blanks at line ends", "user tail", lambda t: t.replace("\n", " \n")),
+    white("stripped user text", "user tail", lambda t: t.strip()),
+    white("leading blank in a reply", "reply", lambda t: " " + t),
+    white("reply stripped", "reply", lambda t: t.strip()),
+    white("tabs for four blanks", "tool result", lambda t: t.replace("    ", "\t")),
+    white("blank lines squeezed", "user tail", lambda t: re.sub(r"\n{2,}", "\n", t)),
+    white("blank lines doubled", "tool result", lambda t: t.replace("\n", "\n\n")),
+    white("double blank in a sentence", "system tail", lambda t: t.replace(". ", ".  ")),
+    white("dedented", "tool result", lambda t: re.sub(r"(?m)^ +", "", t)),
 ]
 
 UNICODE = [
@@ -141,26 +137,22 @@ PARTS = [
 ]
 
 
-def _says(role: str, *texts: str) -> list[Any]:
-    return [{"role": role, "content": text} for text in texts]
-
-
 MERGED = [
     Variant("role-merge", name, make)
     for name, make in (
-        ("user, blank line", merged(_says("user", "Wait.", "Use the blue one."), "\n\n", at=2)),
-        ("user, line end", merged(_says("user", "Hello?", "Are you there?"), "\n", at=1)),
-        ("user, rule", merged(_says("user", "Left one.", "Right one."), "\n***\n", at=2)),
-        ("user, numbered", merged(_says("user", "1) fix it", "2) test it"), "; ", at=3)),
-        ("three user messages", merged(_says("user", "One.", "Two.", "Three."), "\n\n", at=2)),
-        ("assistant", merged(_says("assistant", "Let me see.", "Here it is."), "\n\n", at=3)),
-        ("system", merged(_says("system", "Be brief.", "Answer in English."), "\n\n", at=1)),
-        ("developer", merged(_says("developer", "No network.", "No sudo."), "\n", at=1)),
-        ("user, blank", merged(_says("user", "Please", "stop and summarise."), " ", at=4)),
-        ("user, undone", merged(_says("user", "Nice.", "Next?"), "\n\n", at=2, undone=True)),
+        ("user, blank line", merged(said("user", "Wait.", "Use the blue one."), "\n\n", at=2)),
+        ("user, line end", merged(said("user", "Hello?", "Are you there?"), "\n", at=1)),
+        ("user, rule", merged(said("user", "Left one.", "Right one."), "\n***\n", at=2)),
+        ("user, numbered", merged(said("user", "1) fix it", "2) test it"), "; ", at=3)),
+        ("three user messages", merged(said("user", "One.", "Two.", "Three."), "\n\n", at=2)),
+        ("assistant", merged(said("assistant", "Let me see.", "Here it is."), "\n\n", at=3)),
+        ("system", merged(said("system", "Be brief.", "Answer in English."), "\n\n", at=1)),
+        ("developer", merged(said("developer", "No network.", "No sudo."), "\n", at=1)),
+        ("user, blank", merged(said("user", "Please", "stop and summarise."), " ", at=4)),
+        ("user, undone", merged(said("user", "Nice.", "Next?"), "\n\n", at=2, undone=True)),
         (
             "assistant, undone",
-            merged(_says("assistant", "Thinking aloud.", "Done."), "\n", at=3, undone=True),
+            merged(said("assistant", "Thinking aloud.", "Done."), "\n", at=3, undone=True),
         ),
         (
             "text and tool call",

@@ -4,16 +4,12 @@ from datetime import datetime, timedelta
 from random import Random
 from string import ascii_letters, ascii_lowercase, digits
 
-from duramen.experiments.injection.values import Stamp, clock, counting, drawn, variants
+from duramen.experiments.injection.values import Stamp, clock, counting, drawn, letters, variants
 
 MESES = (
     *("enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto"),
     *("septiembre", "octubre", "noviembre", "diciembre"),
 )
-
-
-def _of(alphabet: str, length: int, rng: Random) -> str:
-    return "".join(rng.choice(alphabet) for _ in range(length))
 
 
 def _korean(t: datetime) -> str:
@@ -59,18 +55,20 @@ CLOCKS = {
 
 IDS = {
     "sha1, system head": Stamp(
-        "Build: {}", "system head", drawn(lambda rng: _of("0123456789abcdef", 40, rng))
+        "Build: {}", "system head", drawn(lambda rng: letters("0123456789abcdef", 40, rng))
     ),
     "KSUID, system tail": Stamp(
-        "event {}", "system tail", drawn(lambda rng: "2N" + _of(ascii_letters + digits, 25, rng))
+        "event {}",
+        "system tail",
+        drawn(lambda rng: "2N" + letters(ascii_letters + digits, 25, rng)),
     ),
     "signed link, user tail": Stamp(
         "Upload to https://files.example.com/u?sig={}%3D",
         "user tail",
-        drawn(lambda rng: _of(ascii_letters + digits, 43, rng)),
+        drawn(lambda rng: letters(ascii_letters + digits, 43, rng)),
     ),
     "CUID, user head": Stamp(
-        "thread c{}", "user head", drawn(lambda rng: _of(ascii_lowercase + digits, 24, rng))
+        "thread c{}", "user head", drawn(lambda rng: letters(ascii_lowercase + digits, 24, rng))
     ),
     "Snowflake in JSON, system middle": Stamp(
         '{"message_id": "{}"}',
@@ -78,7 +76,7 @@ IDS = {
         drawn(lambda rng: str(rng.randrange(10**18, 2 * 10**18))),
     ),
     "short hash in brackets, tool description": Stamp(
-        "[{}]", "tool description", drawn(lambda rng: "a1" + _of("0123456789abcdef", 6, rng))
+        "[{}]", "tool description", drawn(lambda rng: "a1" + letters("0123456789abcdef", 6, rng))
     ),
 }
 

@@ -6,18 +6,14 @@ from random import Random
 from string import ascii_letters, digits
 
 from duramen.experiments.injection.develop import more_values
-from duramen.experiments.injection.values import Stamp, clock, counting, drawn, variants
+from duramen.experiments.injection.values import Stamp, clock, counting, drawn, letters, variants
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 S, M, H, D = (timedelta(seconds=37), timedelta(minutes=9), timedelta(hours=5), timedelta(days=1))
 
 
-def _of(alphabet: str, length: int, rng: Random) -> str:
-    return "".join(rng.choice(alphabet) for _ in range(length))
-
-
 def _hex(length: int, rng: Random) -> str:
-    return _of("0123456789abcdef", length, rng)
+    return letters("0123456789abcdef", length, rng)
 
 
 def _uuid4(rng: Random) -> str:
@@ -99,18 +95,18 @@ IDS = {
     "base64url, tool description": Stamp(
         "Page token {} is valid for this request only.",
         "tool description",
-        drawn(lambda rng: _of(ascii_letters + digits + "-_", 22, rng)),
+        drawn(lambda rng: letters(ascii_letters + digits + "-_", 22, rng)),
     ),
     "ULID, user tail": Stamp(
-        "message_id: {}", "user tail", drawn(lambda rng: "01J" + _of(CROCKFORD, 23, rng))
+        "message_id: {}", "user tail", drawn(lambda rng: "01J" + letters(CROCKFORD, 23, rng))
     ),
     "request id with prefix, system tail": Stamp(
-        "(req_{})", "system tail", drawn(lambda rng: _of(ascii_letters + digits, 24, rng))
+        "(req_{})", "system tail", drawn(lambda rng: letters(ascii_letters + digits, 24, rng))
     ),
     "temporary folder, system tail": Stamp(
         "Scratch directory: /tmp/agent-{}/work",
         "system tail",
-        drawn(lambda rng: _of("abcdefghijklmnopqrstuvwxyz0123456789_", 8, rng)),
+        drawn(lambda rng: letters("abcdefghijklmnopqrstuvwxyz0123456789_", 8, rng)),
     ),
     "traceparent, user head": Stamp(
         "traceparent: 00-{}-01",

@@ -12,22 +12,27 @@ def _of(cause: Cause, makes: dict[str, Make]) -> list[Variant]:
     return [Variant(cause, name, make) for name, make in makes.items()]
 
 
-ALIKE: dict[str, Any] = {"salt": "org-17", "model": "mistral-small", "replica": "pod-a"}
+DESK: dict[str, Any] = {"salt": "desk-fr", "model": "ministral-14b", "replica": "paris-2"}
 EVICTION = _of(
     "eviction",
     {
-        "nothing left, unit 8": evicted(8, nothing),
-        "nothing left, unit 48": evicted(48, nothing),
-        "a third left": evicted(16, share(0.33)),
-        "four fifths left": evicted(16, share(0.8)),
-        "a quarter left, unit 32": evicted(32, share(0.25)),
-        "a twentieth left": evicted(8, share(0.05)),
-        "unit 256": evicted(256, nothing),
-        "all facts alike": evicted(16, share(0.6), facts=ALIKE),
-        "options alike": evicted(16, nothing, facts={"options": {"tool_choice": "auto"}}),
-        "small pool, three others": by_blocks.pool_too_small(16, 3, room=1.15),
-        "small pool, unit 32": by_blocks.pool_too_small(32, 2, room=1.05),
-        "small pool, six others": by_blocks.pool_too_small(16, 6, room=1.5),
+        "nothing left, unit 24": evicted(24, nothing),
+        "nothing left, unit 64": evicted(64, nothing),
+        "nothing left, unit 160": evicted(160, nothing),
+        "two thirds left": evicted(16, share(0.67)),
+        "a sixth left": evicted(16, share(0.17)),
+        "two fifths left, unit 64": evicted(64, share(0.4)),
+        "three quarters left, unit 32": evicted(32, share(0.75)),
+        "a seventh left, unit 128": evicted(128, share(0.15)),
+        "one desk": evicted(16, nothing, facts=DESK),
+        "one desk, part left": evicted(32, share(0.45), facts=DESK),
+        "one model, options alike": evicted(
+            16, share(0.2), facts={"model": "coder-32b", "options": {"tool_choice": "required"}}
+        ),
+        "small pool, three strangers": by_blocks.pool_too_small(16, 3, room=1.25),
+        "small pool, five others": by_blocks.pool_too_small(16, 5, room=1.4),
+        "small pool, unit 48": by_blocks.pool_too_small(48, 4, room=1.1),
+        "small pool, eight others": by_blocks.pool_too_small(32, 8, room=1.6),
     },
 )
 
@@ -42,16 +47,19 @@ SALT = _of(
     "salt-or-model-changed",
     dict(
         [
-            _changed("by user", {"salt": "u-1001"}, {"salt": "u-1002"}),
-            _changed("by day", {"salt": "2026-03-01"}, {"salt": "2026-03-02"}),
-            _changed("lost on the way", {"salt": "s", "model": "m"}, {"model": "m"}),
-            _changed("first given", {"model": "m"}, {"salt": "s", "model": "m"}, unit=32),
-            _changed("dated model", {"model": "gpt-x-0301"}, {"model": "gpt-x-0613"}),
-            _changed("smaller model", {"model": "coder-70b"}, {"model": "coder-7b"}),
-            _changed("adapter taken off", {"model": "base/tone"}, {"model": "base"}, unit=64),
-            _changed("revision", {"model": "m@a1b2c3"}, {"model": "m@d4e5f6"}),
-            _changed("both", {"salt": "a", "model": "m1"}, {"salt": "b", "model": "m2"}, unit=8),
-            _changed("nothing reported", {"model": "m1"}, {"model": "m2"}, reported=False),
+            _changed("by country", {"salt": "desk-de"}, {"salt": "desk-pl"}),
+            _changed("by shift", {"salt": "early"}, {"salt": "late"}, unit=32),
+            _changed("salt of each request", {"salt": "c1d7e0"}, {"salt": "88ab42"}),
+            _changed(
+                "salt forgotten", {"salt": "t-9", "model": "qwen3-32b"}, {"model": "qwen3-32b"}
+            ),
+            _changed("salt introduced", {}, {"salt": "tenant:acme"}, unit=64),
+            _changed("fallback model", {"model": "glm-4.7"}, {"model": "glm-4.7-flash"}),
+            _changed("plan, then act", {"model": "large-thinking"}, {"model": "large-instruct"}),
+            _changed("canary", {"model": "support-2025-05"}, {"model": "support-2025-06-rc1"}),
+            _changed("adapter of a brand", {"model": "base:nordlicht"}, {"model": "base:atlas"}),
+            _changed("other quantisation", {"model": "coder-awq"}, {"model": "coder-fp8"}, unit=8),
+            _changed("not reported", {"salt": "desk-de"}, {"salt": "desk-fr"}, reported=False),
         ]
     ),
 )
@@ -59,20 +67,20 @@ SALT = _of(
 REPLICA = _of(
     "other-replica",
     {
-        f"{first} to {later}, unit {unit}": other_facts(
+        f"{first} to {later}, {unit} a unit": other_facts(
             "other-replica", {"replica": first, **more}, {"replica": later, **more}, unit=unit
         )
         for first, later, unit, more in (
-            ("engine-core-0", "engine-core-1", 16, {}),
-            ("dp0", "dp3", 16, {"model": "qwen3-30b"}),
-            ("192.168.7.21", "192.168.7.22", 32, {}),
-            ("llm-blue", "llm-green", 16, {}),
-            ("llm-blue-5d8f", "llm-blue-77c1", 64, {}),
-            ("https://one.internal/v1", "https://two.internal/v1", 8, {}),
-            ("a", "b", 48, {"salt": "z"}),
-            ("worker:1", "worker:2", 16, {"salt": "z", "model": "m"}),
-            ("fra", "sin", 16, {}),
-            ("7", "11", 256, {}),
+            ("vllm-7d9c-abcde", "vllm-7d9c-fghij", 16, {}),
+            ("node-03:8000", "node-05:8000", 16, {"model": "coder-32b"}),
+            ("10.42.1.17", "10.42.3.9", 32, {}),
+            ("paris-1", "paris-2", 16, {"salt": "desk-fr"}),
+            ("warsaw", "frankfurt", 24, {}),
+            ("rank0", "rank1", 16, {}),
+            ("decode-a", "decode-b", 64, {"model": "glm-4.7"}),
+            ("http://inference-1:8080", "http://inference-2:8080", 16, {}),
+            ("h200-0", "h200-3", 128, {"salt": "s", "model": "m"}),
+            ("canary", "stable", 8, {"salt": "t-9"}),
         )
     },
 )
@@ -80,26 +88,27 @@ REPLICA = _of(
 IN_FLIGHT = _of(
     "in-flight",
     {
-        "same moment, short": by_blocks.in_flight(8, (0.0, 0.0), 0.8),
-        "just before it ends": by_blocks.in_flight(16, (0.0, 4.9), 5.0),
-        "late in the session": by_blocks.in_flight(16, (300.0, 300.4), 2.0),
-        "unit 128": by_blocks.in_flight(128, (0.0, 1.0), 7.5),
-        "four at once": by_blocks.in_flight(16, (1.0, 1.0, 1.0, 1.0), 12.0),
-        "three, staggered": by_blocks.in_flight(32, (0.0, 2.0, 3.5), 30.0),
-        "most of it there": by_blocks.in_flight(16, (0.0, 3.0), 4.0, share(0.8)),
-        "a third of it there": by_blocks.in_flight(16, (0.0, 1.5), 4.0, share(0.34)),
-        "sibling session": by_blocks.in_flight_across(16, 0.2, 3.0),
-        "sibling session, unit 64": by_blocks.in_flight_across(64, 0.0, 8.0),
+        "same moment, long prompt": by_blocks.in_flight(16, (0.0, 0.0), 18.0),
+        "retried by an impatient client": by_blocks.in_flight(16, (0.0, 10.0), 25.0),
+        "double click": by_blocks.in_flight(16, (0.0, 0.15), 2.5),
+        "unit 48": by_blocks.in_flight(48, (2.0, 2.3), 6.0),
+        "unit 256": by_blocks.in_flight(256, (0.0, 0.7), 5.0),
+        "five samples at once": by_blocks.in_flight(16, (0.0,) * 5, 14.0),
+        "three workers, staggered": by_blocks.in_flight(16, (0.0, 0.8, 1.9), 11.0),
+        "two thirds of it there": by_blocks.in_flight(16, (0.0, 2.0), 3.0, share(0.66)),
+        "an eighth of it there": by_blocks.in_flight(16, (0.0, 0.4), 3.5, share(0.125)),
+        "map over two tasks": by_blocks.in_flight_across(16, 0.05, 4.0),
+        "map over two tasks, unit 32": by_blocks.in_flight_across(32, 1.0, 6.0),
     },
 )
 
 UNIT = _of(
     "shorter-than-unit",
     {
-        f"unit {unit}{', nothing reported' * (not reported)}": by_units.below_unit(
-            unit, reported=reported, least=unit // 6
+        f"unit of {unit}{', not reported' * (not reported)}": by_units.below_unit(
+            unit, reported=reported, least=unit // 8
         )
-        for unit in (1056, 2112, 3168, 5280, 6000)
+        for unit in (1_024, 1_568, 2_560, 3_136, 4_096)
         for reported in (True, False)
     },
 )
@@ -107,10 +116,10 @@ UNIT = _of(
 LAST = _of(
     "last-token",
     {
-        f"{unit} a unit, {'regenerated' if between else 'repeated'}": by_units.last_token(
+        f"{unit}, {'asked again later' if between else 'asked twice'}": by_units.last_token(
             unit, between=between
         )
-        for unit in (12, 24, 40, 80, 128)
+        for unit in (4, 20, 56, 96, 112)
         for between in (False, True)
     },
 )
@@ -118,50 +127,52 @@ LAST = _of(
 DRAFT = _of(
     "draft-drop",
     {
-        f"{unit} a unit, {'told' if reported else 'not told'}": by_units.draft(
+        f"blocks of {unit}, {'reported' if reported else 'silent'}": by_units.draft(
             unit, reported=reported
         )
-        for unit in (12, 24, 48, 96, 256)
+        for unit in (20, 40, 56, 80, 160)
         for reported in (True, False)
     },
 )
 
 FIRST = [
-    Variant("first-call", f"{num} before it, take {take}", by_blocks.first_of_all(num))
-    for take in (1, 2, 3, 4)
-    for num in (0, 2, 3)
+    Variant("first-call", f"{num} other sessions, number {number}", by_blocks.first_of_all(num))
+    for number in (1, 2, 3)
+    for num in (0, 1, 2, 3)
 ]
 
 MINIMUM = _of(
     "below-minimum",
     {
-        f"{name}, take {take}": by_provider.below_minimum(name)
+        f"{name}, number {number}": by_provider.below_minimum(name)
         for name in (
-            "anthropic/claude-sonnet-4-6+1h",
-            "anthropic/claude-haiku-4-5+1h",
-            "anthropic/claude-opus-4-8",
-            "openai/gpt-5.4",
-            "openai/gpt-6.1-terra",
+            "anthropic/claude-haiku-5-5",
+            "anthropic/claude-sonnet-5-5",
+            "google/gemini-4-argon",
+            "google/gemini-2.5-flash",
+            "openai/gpt-6.2-sol",
+            "openai/gpt-5.4-mini",
         )
-        for take in (1, 2)
+        for number in (1, 2)
     },
 )
 
 EXPIRED = _of(
     "ttl-expired",
     {
-        f"{name} after {gap_s:,.0f} s": by_provider.expired(name, gap_s)
+        f"{name}, {gap_s / 60:,.0f} minutes": by_provider.expired(name, gap_s)
         for name, gap_s in (
-            ("anthropic/claude-opus-4-8", 305.0),
-            ("anthropic/claude-opus-4-8", 7_200.0),
-            ("anthropic/claude-sonnet-4-6", 600.0),
-            ("anthropic/claude-haiku-4-5+1h", 5_400.0),
-            ("anthropic/claude-opus-4-8+1h", 90_000.0),
-            ("openai/gpt-5.4+in_memory", 1_500.0),
-            ("openai/gpt-5.4+in_memory", 43_000.0),
-            ("openai/gpt-5.4", 100_000.0),
-            ("openai/gpt-6.1-terra", 2_400.0),
-            ("openai/gpt-6.1-terra", 10_000.0),
+            ("anthropic/claude-sonnet-5-5", 420.0),
+            ("anthropic/claude-opus-5-5", 2_700.0),
+            ("anthropic/claude-fable-5-1", 50_400.0),
+            ("anthropic/claude-sonnet-5-5+1h", 4_500.0),
+            ("anthropic/claude-opus-5-5+1h", 28_800.0),
+            ("openai/gpt-5.4-mini", 1_200.0),
+            ("openai/gpt-6.2-sol", 2_100.0),
+            ("openai/gpt-6.2-astra", 14_400.0),
+            ("google/gemini-3.8-flash", 5_400.0),
+            ("mistral/mistral-large-4", 660.0),
+            ("deepseek/deepseek-v4-pro", 36_000.0),
         )
     },
 )
@@ -169,12 +180,14 @@ EXPIRED = _of(
 LOOKBACK = _of(
     "lookback-exceeded",
     {
-        f"{width} calls, {rounds} times{', head marked' * head}": by_provider.lookback(
-            "anthropic/claude-opus-4-8", rounds, width, mark_head=head
+        f"{name}: {rounds} times {width}{', system marked' * head}": by_provider.lookback(
+            f"anthropic/claude-{name}", rounds, width, mark_head=head
         )
-        for rounds, width, head in (
-            *((11, 2, False), (13, 1, False), (17, 1, False), (22, 2, False), (35, 1, False)),
-            *((13, 1, True), (18, 2, True), (28, 1, True), (16, 4, False), (1, 30, False)),
+        for name, rounds, width, head in (
+            *(("sonnet-5-5", 12, 2, False), ("sonnet-5-5", 16, 1, False)),
+            *(("sonnet-5-5", 6, 5, False), ("sonnet-5-5", 1, 36, False)),
+            *(("opus-5-5", 14, 1, False), ("opus-5-5", 19, 1, True), ("opus-5-5", 9, 4, True)),
+            *(("fable-5-1", 24, 1, False), ("fable-5-1", 13, 3, False), ("fable-5-1", 2, 18, True)),
         )
     },
 )
@@ -182,10 +195,12 @@ LOOKBACK = _of(
 MOVED = _of(
     "breakpoint-moved",
     {
-        f"{first} to {later}, {name}": by_provider.mark_moved(name, first, later)
-        for name in ("anthropic/claude-sonnet-4-6+1h", "anthropic/claude-opus-4-8")
+        f"{name}, {first} then {later}": by_provider.mark_moved(
+            f"anthropic/claude-{name}", first, later
+        )
+        for name in ("sonnet-5-5", "opus-5-5+1h")
         for first, later in (
-            *(((-3,), (0,)), ((3,), (0,)), ((-2,), (2,)), ((-2, 3), (0,)), ((3,), (1, 2))),
+            *(((-2,), (3,)), ((-3,), (2,)), ((-4,), (0,)), ((-2, -4), (1,)), ((-2,), (0, 2))),
         )
     },
 )
@@ -193,17 +208,17 @@ MOVED = _of(
 SILENT = _of(
     "not-reported",
     {
-        f"{name}, {'in both' if both else 'in the later one'}": by_provider.not_reported(
+        f"{name}, {'never' if both else 'the second time'}": by_provider.not_reported(
             facts, before_too=both, unit=unit
         )
         for name, unit, facts in (
-            ("unit 32", 32, {}),
-            ("unit 64", 64, {"replica": "r"}),
-            ("salt and model", 16, {"salt": "s", "model": "m"}),
-            ("options", 16, {"options": {"tool_choice": "auto"}}),
-            ("provider", 16, {"provider": "together", "model": "m"}),
+            ("unit 8", 8, {}),
+            ("unit 128", 128, {"model": "glm-4.7"}),
+            ("one desk", 16, DESK),
+            ("kwargs", 16, {"options": {"parallel_tool_calls": False}}),
+            ("hosted", 16, {"provider": "fireworks", "model": "coder-32b"}),
         )
-        for both in (False, True)
+        for both in (True, False)
     },
 )
 

@@ -4,37 +4,84 @@ from duramen.experiments.injection.arguments import in_text, respelled, sampled
 from duramen.experiments.injection.cases import Variant
 from duramen.layout.diagnose.causes import Cause
 
-ACTION = 'Action: {"tool": "grep", "args": {}}'
-
-TYPED: tuple[Cause, ...] = ("history-edited",)  # another type is another value, too
+REACT = "Thought: I need the figures.\nAction: run_sql\nAction Input: {}"
+TAGGED = "<function=lookup_order>{}</function>"
+VALUE: tuple[Cause, ...] = ("history-edited",)  # another value, too, if one does not know why
+BLANKS: tuple[Cause, ...] = ("whitespace",)
 
 VARIANTS = [
     Variant("re-serialised-arguments", name, make)
     for name, make in {
-        "sampled, blank before colons": sampled("book", '{"from" : "OSL", "to" : "BGO"}'),
-        "sampled, nested and tight": sampled("book", '{"who":{"name":"Li","age":41},"bags":[1,2]}'),
-        "sampled, slashes escaped": sampled("open", '{"url": "https:\\/\\/example.org\\/a"}'),
-        "sampled, indented by four": sampled("open", '{\n    "url": "a",\n    "tab": 2\n}'),
-        "sampled, escaped Cyrillic": sampled("say", '{"text": "\\u043f\\u0440\\u0438"}'),
-        "1.0 for 1, second argument": respelled(
-            "pay", '{"amount": 2.5, "ok": 1}', '{"amount": 2.5, "ok": 1.0}'
+        "sampled, trailing zero of a price": sampled(
+            "issue_refund", '{"order_id": "DE-204417", "amount": 19.90}'
         ),
-        "False for false": respelled("run", '{"dry": false, "n": 1}', '{"dry": False, "n": 1}'),
-        "false as text": respelled("run", '{"dry": false}', '{"dry": "false"}', TYPED),
-        "text as number": respelled("zip", '{"code": "90210"}', '{"code": 90210}', TYPED),
-        "large number as exponent": respelled("id", '{"n": 12000000000000000}', '{"n": 1.2e16}'),
-        "object as text": respelled("filter", '{"where": {"a": 1}}', '{"where": "{\\"a\\": 1}"}'),
-        "null as text": respelled(
-            "find", '{"owner": null, "k": 1}', '{"owner": "null", "k": 1}', TYPED
+        "sampled, umlauts escaped": sampled(
+            "send_reply", '{"text": "Sch\\u00f6ne Gr\\u00fc\\u00dfe aus K\\u00f6ln"}'
         ),
-        "Python's form in text": in_text(
-            ACTION,
-            '{"pattern": "a.b", "all": true, "max": null}',
-            "{'pattern': 'a.b', 'all': True, 'max': None}",
+        "sampled, emoji as surrogates": sampled(
+            "send_reply", '{"text": "Sent \\ud83d\\ude80", "channel": "chat"}'
         ),
-        "slashes in text": in_text(ACTION, '{"path": "src/lib"}', '{"path": "src\\/lib"}'),
-        "escapes taken out of text": in_text(
-            ACTION, '{"pattern": "\\u00e5pen"}', '{"pattern": "åpen"}'
+        "sampled, no blank behind colons": sampled(
+            "run_sql", '{"query":"SELECT region, SUM(net) FROM sales GROUP BY 1", "limit":50}'
+        ),
+        "sampled, indented by tabs": sampled(
+            "plot_chart", '{\n\t"kind": "bar",\n\t"y": ["net"]\n}'
+        ),
+        "sampled, padded inside braces and brackets": sampled(
+            "jira_create_issue", '{ "labels": [ "billing", "sev2" ], "points": 3 }'
+        ),
+        "sampled, exponent": sampled("resize", '{"bytes": 2.5e3, "dry_run": true}'),
+        "whole float through JavaScript": respelled(
+            "issue_refund",
+            '{"order_id": "FR-118302", "amount": 25.0}',
+            '{"order_id": "FR-118302", "amount": 25}',
+        ),
+        "long id through JavaScript": respelled(
+            "get_customer",
+            '{"customer_id": 9007199254740993}',
+            '{"customer_id": 9007199254740992}',
+            VALUE,
+        ),
+        "unset fields left out": respelled(
+            "lookup_order",
+            '{"order_id": "PL-500211", "country": null}',
+            '{"order_id": "PL-500211"}',
+            VALUE,
+        ),
+        "defaults filled in": respelled(
+            "run_sql", '{"query": "SELECT 1"}', '{"query": "SELECT 1", "timeout_s": 30}', VALUE
+        ),
+        "encoded twice": respelled(
+            "lookup_order",
+            '{"order_id": "DE-204417"}',
+            '"{\\"order_id\\": \\"DE-204417\\"}"',
+        ),
+        "printed by Python": respelled(
+            "lookup_order",
+            '{"order_id": "DE-204417", "country": "DE"}',
+            "{'order_id': 'DE-204417', 'country': 'DE'}",
+        ),
+        "true as one": respelled(
+            "set_flag", '{"name": "vip", "on": true}', '{"name": "vip", "on": 1}', VALUE
+        ),
+        "Python's form behind Action Input": in_text(
+            REACT,
+            '{"query": "SELECT * FROM orders", "explain": false}',
+            "{'query': 'SELECT * FROM orders', 'explain': False}",
+        ),
+        "signs escaped as Go does": in_text(
+            REACT,
+            '{"query": "SELECT id FROM t WHERE net > 100 AND net < 900"}',
+            '{"query": "SELECT id FROM t WHERE net \\u003e 100 AND net \\u003c 900"}',
+        ),
+        "accents escaped in a tagged call": in_text(
+            TAGGED, '{"city": "Besançon"}', '{"city": "Besan\\u00e7on"}'
+        ),
+        "tight in a tagged call": in_text(
+            TAGGED,
+            '{"order_id": "DE-204417", "country": "DE"}',
+            '{"order_id":"DE-204417","country":"DE"}',
+            BLANKS,
         ),
     }.items()
 ]

@@ -1,139 +1,124 @@
-"""Forms in which the half that is only scored on says the same otherwise."""
+"""JSON keys and merged messages, in the half that is only scored on; see more_forms."""
 
-import re
-from textwrap import indent
+from random import Random
 from typing import Any
 
-from duramen.experiments.injection.cases import Variant
+from duramen.experiments.injection.cases import Case, Make, Scene, Variant, parted
+from duramen.experiments.injection.edits import Place, copied, reordered
 from duramen.experiments.injection.forms import (
-    Edit,
-    Parts,
+    Order,
     argument_keys,
-    as_parts,
     json_text,
+    keys_in,
+    lines,
     merged,
-    normalised,
-    rewritten,
     schema_keys,
 )
+from duramen.experiments.injection.held_out import more_forms
+from duramen.experiments.injection.held_out.tools import CHART, ORDER, REFUND, SQL, given_tools
+from duramen.experiments.injection.lab import Lab
+from duramen.experiments.trajectory import Call
 
-PROFILE = {
-    "user": {"name": "Ødegaard", "plan": "pro", "limits": {"cpu": 4, "disk_gb": 80}},
-    "flags": {"beta": False, "dark_mode": True, "quota": None},
-    "history": [{"at": 1, "op": "open"}, {"at": 2, "op": "close"}],
+CUSTOMER = {
+    "customer_id": "K-88213",
+    "name": "Jürgen Weiß",
+    "locale": "de-DE",
+    "tier": "gold",
+    "address": {"street": "Hauptstraße 5", "zip": "50667", "city": "Köln"},
+    "open_tickets": 2,
 }
-HIT = {"score": 0.91, "path": "lib/core.rs", "line": 310, "match": "fn main() {", "lang": "rust"}
+FRAME = {
+    "table": "sales_daily",
+    "columns": [
+        {"name": "day", "dtype": "date", "nulls": 0},
+        {"name": "net", "dtype": "decimal(12,2)", "nulls": 14},
+    ],
+    "rows": 48_211,
+    "partitioned_by": "day",
+}
+CHART_SPEC = {
+    "mark": {"type": "bar", "tooltip": True},
+    "encoding": {
+        "x": {"field": "region", "type": "nominal"},
+        "y": {"field": "net", "aggregate": "sum"},
+    },
+    "width": 480,
+}
+PARCELS = [
+    {"tracking": "JD0146", "carrier": "DHL", "status": "in transit", "eta_days": 2},
+    {"tracking": "CB2209", "carrier": "Colissimo", "status": "delivered", "eta_days": 0},
+]
+LINT = {"rule": "no-shadow", "severity": "warning", "file": "src/cart.ts", "line": 88, "fix": None}
 
 
-def _key_order(name: str, make: Any) -> Variant:
-    return Variant("json-key-order", name, make)
+def python_text(value: Any, line: str, place: Place, order: Order) -> Make:
+    """A Python dictionary as str() writes it, its keys in another order."""
+
+    def make(scene: Scene, rng: Random, lab: Lab) -> Case | None:
+        first, later = (str(each) for each in (value, reordered(value, keys_in(order, rng))))
+        before, after = (line.replace("{}", text) for text in (first, later))
+        return lines(scene, place, before, after, "json-key-order")
+
+    return make
 
 
+def keys_of_one(order: Order, given: Any, which: int, depth: int = 0) -> Make:
+    """Of the scene's tools and those `given` behind them, one has its schema's keys turned."""
+
+    def make(scene: Scene, rng: Random, lab: Lab) -> Case | None:
+        tools = [*copied(scene.tools), *copied(given)]
+        turned = copied(tools)
+        function = turned[which]["function"]
+        function["parameters"] = reordered(function["parameters"], keys_in(order, rng), depth)
+        before, after = (
+            Call(call.messages, call.reply, tools=tuple(sent))
+            for call, sent in zip(scene.calls, (tools, turned), strict=True)
+        )
+        return parted(scene, before, after, "json-key-order")
+
+    return make
+
+
+GIVEN = (ORDER, REFUND, SQL, CHART)
 KEY_ORDER = [
-    _key_order("schema, reversed", schema_keys("reversed", 0)),
-    _key_order("schema, parameters shuffled", schema_keys("shuffled", 1)),
-    _key_order("schema, parameters sorted", schema_keys("sorted", 1)),
-    _key_order("schema, deepest level", schema_keys("shuffled", 2)),
-    _key_order("arguments, shuffled", argument_keys("shuffled")),
-    _key_order("arguments, second call", argument_keys("reversed", 1)),
-    _key_order("profile in the first message", json_text(PROFILE, "{}", "user head", "sorted")),
-    _key_order(
-        "profile between tags",
-        json_text(PROFILE, "<profile>{}</profile>", "system head", "shuffled", 2),
-    ),
-    _key_order(
-        "search hit, indented by a tab",
-        json_text(HIT, "1 hit\n{}\n(end)", "tool result", "shuffled", indent="\t"),
-    ),
-    _key_order(
-        "example in a tool's description",
-        json_text(HIT, "Answers e.g. {}", "tool description", "sorted"),
-    ),
-    _key_order("in a reply", json_text(PROFILE, "I would store {}.", "reply", "reversed")),
-]
-
-
-def _squeezed(text: str) -> str:
-    return "\n".join(" ".join(line.split()) for line in text.split("\n"))
-
-
-def _white(name: str, place: Any, edit: Edit) -> Variant:
-    return Variant("whitespace", name, rewritten("whitespace", place, edit))
-
-
-WHITESPACE = [
-    _white("line ends of an old Mac", "user tail", lambda t: t.replace("\n", "\r")),
-    _white("two line ends behind a reply", "reply", lambda t: t + "\n\n"),
-    _white("indented by two", "tool result", lambda t: indent(t, "  ")),
-    _white("runs of blanks made one", "tool result", _squeezed),
-    _white("four blanks for tabs", "tool result", lambda t: t.replace("\t", "    ")),
-    _white("blank line in front", "user head", lambda t: "\n" + t),
-    _white("line ends joined", "system tail", lambda t: t.replace("\n\n", "\n")),
-    _white("blank behind system text", "system tail", lambda t: t.rstrip() + " "),
-    _white("CRLF in a tool result", "tool result", lambda t: t.replace("\n", "\r\n")),
-    _white("CRLF in the first message", "user tail", lambda t: t.replace("\n", "\r\n")),
-    _white("blank lines between bullets", "system tail", lambda t: t.replace("\n- ", "\n\n- ")),
-]
-
-UNICODE = [
-    Variant("unicode-normalisation", name, make)
+    Variant("json-key-order", name, make)
     for name, make in {
-        "Spanish, user tail": normalised(
-            "¿Cuántas páginas añadió ayer el señor Núñez?", "user tail", "NFC", "NFD"
+        "schema, inside parameters, sorted": given_tools(schema_keys("sorted", 2)),
+        "schema of one tool, sorted": keys_of_one("sorted", GIVEN, -3),
+        "names of one tool's parameters": keys_of_one("shuffled", GIVEN, -3, 1),
+        "inside the parameters of the last tool": keys_of_one("reversed", GIVEN, -1, 2),
+        "schema of the first tool, reversed": keys_of_one("reversed", GIVEN, 0),
+        "arguments of the last call, sorted": argument_keys("sorted", -1),
+        "arguments of the second call, shuffled": argument_keys("shuffled", 1),
+        "arguments of the last call but one": argument_keys("reversed", -2),
+        "customer record in the system text": json_text(
+            CUSTOMER, "Kundendaten (CRM):\n{}", "system tail", "sorted", indent=2
         ),
-        "Polish, system head": normalised("Zażółć gęślą jaźń", "system head", "NFC", "NFD"),
-        "Arabic, system tail": normalised("اقرأ آخر سطر أولاً", "system tail", "NFD", "NFC"),
-        "Czech, tool result": normalised("příliš žluťoučký kůň", "tool result", "NFD", "NFC"),
-        "half-width kana, user tail": normalised("ﾃｽﾄｶﾞ失敗しました", "user tail", "NFC", "NFKC"),
-        "fractions, tool result": normalised("½ cup, ¾ done, №5", "tool result", "NFC", "NFKD"),
-        "trade mark, system tail": normalised(
-            "Use Acme™ branding ①②③", "system tail", "NFKC", "NFC"
+        "customer record between tags": json_text(
+            CUSTOMER, "<customer_record>{}</customer_record>", "user head", "shuffled"
         ),
-        "Korean name, user head": normalised("김하늘 님의 예약", "user head", "NFD", "NFC"),
-        "Greek, reply": normalised("Ωμέγα είναι το τέλος", "reply", "NFC", "NFD"),
-        "parameter description": normalised("Größe in Zoll", "parameter description", "NFC", "NFD"),
+        "table schema, columns only": json_text(
+            FRAME, "You may query: {}", "system middle", "reversed", 1
+        ),
+        "table schema, tight": json_text(
+            FRAME, "schema={}", "user tail", "shuffled", separators=(",", ":")
+        ),
+        "chart as an example in a description": given_tools(
+            json_text(CHART_SPEC, "A spec looks like {}.", "tool description", "reversed")
+        ),
+        "parcels in a tool result": json_text(
+            PARCELS, '{"ok": true, "parcels": {}}', "tool result", "shuffled"
+        ),
+        "finding in a reply, fenced": json_text(
+            LINT, "I found one:\n```json\n{}\n```", "reply", "sorted", indent=4
+        ),
+        "few-shot output in the system text": json_text(
+            CHART_SPEC, "Example output:\n{}", "system head", "shuffled"
+        ),
+        "dictionary as Python prints it": python_text(
+            CUSTOMER, "Profile of the caller: {}", "system tail", "shuffled"
+        ),
     }.items()
-]
-
-
-def _at_blank(text: str) -> list[str]:
-    """Cut at a blank, which a client joins with."""
-    cut = text.find(" ", len(text) // 2)
-    return [text[:cut], text[cut + 1 :]] if 0 < cut < len(text) - 1 else [text]
-
-
-def _lines(text: str) -> list[str]:
-    """The first line, the second, the rest; blank lines stay where they are."""
-    pieces = re.split(r"(?<!\n)\n(?!\n)", text, maxsplit=2)
-    return pieces if all(piece.strip() for piece in pieces) else [text]
-
-
-def _sections(text: str) -> list[str]:
-    pieces = text.split("\n\n", 1)
-    return pieces if all(piece.strip() for piece in pieces) else [text]
-
-
-def _with_break(text: str) -> list[str]:
-    """Cut behind a line end, which the first part keeps."""
-    cut = text.find("\n") + 1
-    return [text[:cut], text[cut:]] if cut and text[cut:].strip() else [text]
-
-
-PARTS = [
-    Variant("content-parts-vs-string", name, as_parts(parts))
-    for name, parts in (
-        ("user, lines", Parts("user", _lines)),
-        ("user, lines, parts first", Parts("user", _lines, first=True)),
-        ("system, cut at a blank", Parts("system", _at_blank)),
-        ("system, lines", Parts("system", _lines)),
-        ("reply, lines", Parts("assistant", _lines)),
-        ("reply, cut at a blank, parts first", Parts("assistant", _at_blank, first=True)),
-        ("second reply, lines", Parts("assistant", _lines, 1)),
-        ("system, cut at a blank, parts first", Parts("system", _at_blank, first=True)),
-        ("user, sections", Parts("user", _sections)),
-        ("tool result, line end kept", Parts("tool", _with_break)),
-        ("newest user, cut at a blank", Parts("user", _at_blank, -1)),
-    )
 ]
 
 
@@ -141,37 +126,85 @@ def _said(role: str, *texts: str) -> list[Any]:
     return [{"role": role, "content": text} for text in texts]
 
 
-CALL: Any = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [
-        {
-            "id": "t-1",
-            "type": "function",
-            "function": {"name": "finish", "arguments": '{"success": true}'},
-        }
-    ],
-}
+def _calling(text: str, name: str, arguments: str) -> Any:
+    function = {"name": name, "arguments": arguments}
+    call = {"id": "toolu_m01", "type": "function", "function": function}
+    return {"role": "assistant", "content": text, "tool_calls": [call]}
+
+
 MERGED = [
     Variant("role-merge", name, make)
     for name, make in (
-        ("two hints", merged(_said("user", "(hint) look at line 40", "(hint) and 41"), "\n", at=2)),
-        ("labelled", merged(_said("user", "First point.", "Second point."), "\n[next] ", at=2)),
-        ("four messages", merged(_said("user", "a", "b", "c", "d"), "\n\n", at=1)),
-        ("replies, nothing between", merged(_said("assistant", "Hm. ", "Right."), "", at=3)),
-        ("replies, blank line", merged(_said("assistant", "Part one.", "Part two."), "\n\n", at=5)),
-        ("rules", merged(_said("system", "Rule 1: no secrets.", "Rule 2: be kind."), "\n", at=1)),
-        ("developer notes", merged(_said("developer", "Tests first.", "Then code."), "\n\n", at=1)),
         (
-            "rules, undone",
-            merged(_said("system", "Stay calm.", "Cite."), "\n\n", at=1, undone=True),
+            "two chat messages in Spanish",
+            merged(_said("user", "Buenas tardes.", "¿Me pueden ayudar?"), "\n", at=2),
         ),
-        ("two hints, undone", merged(_said("user", "Psst.", "Over here."), " ", at=4, undone=True)),
         (
-            "remark and call",
-            merged([{"role": "assistant", "content": "That was it."}, CALL], "", at=2),
+            "three quick messages",
+            merged(_said("user", "hi", "my parcel is late", "order DE-204417"), "\n", at=1),
+        ),
+        (
+            "system reminder behind a user's text",
+            merged(
+                _said(
+                    "user",
+                    "Also check the tests.",
+                    "<system-reminder>The todo list is empty.</system-reminder>",
+                ),
+                "\n\n",
+                at=3,
+            ),
+        ),
+        ("with a blank between", merged(_said("user", "Ja,", "bitte stornieren."), " ", at=4)),
+        (
+            "bulleted",
+            merged(_said("user", "- Group by region.", "- Leave out refunds."), "\n", at=2),
+        ),
+        (
+            "assistant's notice and answer",
+            merged(_said("assistant", "One moment, please.", "Your parcel is here."), "\n\n", at=3),
+        ),
+        (
+            "assistant, streamed in two",
+            merged(_said("assistant", "The join is", " missing a key."), "", at=5),
+        ),
+        (
+            "brand rules and country rules",
+            merged(
+                _said("system", "Use the formal Sie.", "Refunds above 100 EUR need a human."),
+                "\n\n",
+                at=1,
+            ),
+        ),
+        (
+            "three developer notes",
+            merged(_said("developer", "Use pnpm.", "No force push.", "Small commits."), "\n", at=1),
+        ),
+        (
+            "two chat messages, undone",
+            merged(_said("user", "Bonjour !", "Ma commande ?"), "\n", at=2, undone=True),
+        ),
+        (
+            "assistant in one, undone",
+            merged(
+                _said("assistant", "Query is running.", "It returned 12 rows."),
+                "\n\n",
+                at=3,
+                undone=True,
+            ),
+        ),
+        (
+            "sentence in front of a call",
+            merged(
+                [
+                    *_said("assistant", "I look up the order first."),
+                    _calling("", "lookup_order", '{"order_id": "FR-118302"}'),
+                ],
+                "",
+                at=2,
+            ),
         ),
     )
 ]
 
-VARIANTS = [*KEY_ORDER, *WHITESPACE, *UNICODE, *PARTS, *MERGED]
+VARIANTS = [*KEY_ORDER, *more_forms.VARIANTS, *MERGED]

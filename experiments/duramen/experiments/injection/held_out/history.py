@@ -1,8 +1,13 @@
 """Edits, prunings and summaries of the half that is only scored on."""
 
+from collections.abc import Sequence
+from random import Random
+
 from duramen.experiments.injection.cases import Variant
+from duramen.experiments.injection.edits import text_of
 from duramen.experiments.injection.history import (
     Edited,
+    Rewrite,
     Summary,
     compacted,
     dropped,
@@ -11,119 +16,188 @@ from duramen.experiments.injection.history import (
     outputs_replaced,
     pruned,
 )
+from duramen.experiments.trajectory import Message
 
 EDITED = [
     Variant("history-edited", name, edited(edit))
     for name, edit in {
-        "day moved in a request": Edited(
+        "order number corrected by the customer": Edited(
             "user head",
-            "Could you move my dentist from March 3rd to the week after Easter?",
-            "Could you move my dentist from March 5th to the week after Easter?",
+            "My order DE-204417 has not come, and I need it for a birthday.",
+            "My order DE-204471 has not come, and I need it for a birthday.",
         ),
-        "amount changed in a request": Edited(
+        "customer's name masked": Edited(
             "user tail",
-            "Transfer 250 euros to my sister and tell her it is for the concert.",
-            "Transfer 350 euros to my sister and tell her it is for the concert.",
+            "Regards, Katarzyna Nowak, Kraków",
+            "Regards, <PERSON>, <LOCATION>",
         ),
-        "hour changed in a request": Edited(
+        "card number masked": Edited(
             "user tail",
-            "The plane must not land before 9:30, because nobody can pick us up earlier.",
-            "The plane must not land before 11:15, because nobody can pick us up earlier.",
+            "Please charge 4111 1111 1111 1111 instead.",
+            "Please charge **** **** **** 1111 instead.",
         ),
-        "whole question replaced": Edited(
+        "message edited and sent again": Edited(
             "user tail",
-            "Which of the two is cheaper in the long run?",
-            "Forget that. What would a lawyer say about it?",
+            "Plot revenue by month for all regions.",
+            "Plot revenue by quarter, for the two largest regions only.",
         ),
-        "word in a reply": Edited(
-            "reply", "That is certainly the cause.", "That is probably the cause."
+        "tone of voice of another brand": Edited(
+            "system head",
+            "You answer for Nordlicht Reisen. Be warm and informal.",
+            "You answer for Atlas Business Travel. Be brief and formal.",
         ),
-        "persona changed": Edited(
-            "system head", "You are Vera, a patient tutor.", "You are Max, a terse reviewer."
-        ),
-        "rule negated": Edited(
-            "system tail", "You may push to main.", "You must not push to main."
-        ),
-        "result translated": Edited(
-            "tool result",
-            "Keine Treffer für diese Anfrage gefunden.",
-            "No matches were found for this query.",
-        ),
-        "address masked": Edited(
-            "user tail", "Send it to jo.miller@example.org.", "Send it to ***@***.org."
-        ),
-        "quoted error cut to its point": Edited(
-            "user tail",
-            "It says: fatal error while linking, undefined reference to `main'.",
-            "It says: undefined reference to `main'.",
-            ("history-pruned",),
-        ),
-        "git status in the system text": Edited(
+        "limit in the policy raised": Edited(
             "system tail",
-            "Git status:\n M src/reader.py\n?? notes.txt",
-            "Git status:\n M src/reader.py\n M tests/test_reader.py\n?? notes.txt",
+            "Agents may refund up to 50 EUR without asking.",
+            "Agents may refund up to 80 EUR without asking, if the order is older than a week.",
         ),
-        "emphasis added": Edited(
-            "system middle", "Do not touch the lock file.", "Do NOT touch the lock file!"
+        "memory updated in the system text": Edited(
+            "system middle",
+            "<memory>\n- prefers e-mail\n- lives in Lyon\n</memory>",
+            "<memory>\n- prefers to be called\n- lives in Lyon\n- owns a dog\n</memory>",
         ),
-        "command corrected": Edited("reply", "Run `make test` first.", "Run `tox -e py311` first."),
+        "todo list updated in the first message": Edited(
+            "user head",
+            "Todo:\n[x] reproduce the bug\n[ ] write a fix\n[ ] run the linter",
+            "Todo:\n[x] reproduce the bug\n[x] write a fix\n[ ] run the linter",
+        ),
+        "retrieved passage replaced": Edited(
+            "system tail",
+            "Context: Tickets can be rebooked free of charge until the day before departure.",
+            "Context: Luggage that is delayed by more than six hours entitles to compensation.",
+        ),
+        "open files of the editor": Edited(
+            "user tail",
+            "Open tabs: src/cart/total.ts, src/cart/total.test.ts",
+            "Open tabs: src/cart/total.ts, src/cart/voucher.ts, README.md",
+        ),
+        "file shown as it is now": Edited(
+            "user tail",
+            "services/tax.py\n```\ndef vat(net):\n    return net * 0.19\n```",
+            "services/tax.py\n```\ndef vat(net, rate=0.19):\n    return round(net * rate, 2)\n```",
+        ),
+        "reply softened by a guardrail": Edited(
+            "reply",
+            "We lost your parcel, and it is our fault.",
+            "I am sorry that your parcel has not arrived yet.",
+        ),
+        "wrong figure put right in a reply": Edited(
+            "reply",
+            "Revenue in the south fell, mostly because of returns.",
+            "Revenue in the south rose, mostly because of fewer returns.",
+        ),
+        "reply translated for the log": Edited(
+            "reply",
+            "Ihre Bestellung wurde gestern versandt.",
+            "Your order was shipped yesterday.",
+        ),
+        "tool result after a human looked at it": Edited(
+            "tool result",
+            "fraud_check: suspicious, address does not match",
+            "fraud_check: accepted, confirmed by phone",
+        ),
+        "branch in the environment": Edited(
+            "system tail",
+            "Current branch: main\nStatus: clean",
+            "Current branch: fix/rounding\nStatus: modified: services/tax.py",
+        ),
     }.items()
 ]
+
+
+def first_lines(num: int, mark: str) -> Rewrite:
+    """Every tool output keeps its first `num` lines, and says so."""
+
+    def rewrite(messages: Sequence[Message], end: int, rng: Random) -> Sequence[Message] | None:
+        return [
+            {**m, "content": "\n".join([*text_of(m).split("\n")[:num], mark])}
+            if i < end and m.get("role") == "tool" and text_of(m).count("\n") > num + 3
+            else m
+            for i, m in enumerate(messages)
+        ]
+
+    return rewrite
+
 
 PRUNED = [
     Variant("history-pruned", name, pruned(rewrite))
     for name, rewrite in {
-        "stub, newest two kept": outputs_replaced("<stale/>", keep=2),
-        "told to read again": outputs_replaced(
-            "This result is no longer in context. Call the tool again if you need it.", keep=1
+        "micro-compacted, two kept": outputs_replaced(
+            "[tool result removed to free context]", keep=2
         ),
-        "dash": outputs_replaced("-", keep=1),
-        "size in bytes": outputs_replaced("[{} bytes snipped]", keep=0),
-        "tail kept": output_cut(0, 90, "(… beginning cut off)\n"),
-        "head of the newest kept": output_cut(120, 0, "…", which=-1),
-        "head and tail, line between": output_cut(50, 50, "\n<{} chars removed>\n"),
-        "three turns from the front": dropped(0, 3),
-        "second and third turn": dropped(1, 3),
-        "all but the last turn": dropped(0, -1),
-        "older outputs, JSON": outputs_replaced(
-            '{"pruned": true, "original_length": {}}', keep=1, roles=("tool", "user")
+        "query results forgotten": outputs_replaced(
+            "(result set of {} characters dropped, run the query again)", keep=1
         ),
+        "German stub": outputs_replaced("[Ausgabe entfernt]", keep=1),
+        "None in place of all": outputs_replaced("None", keep=0),
+        "file contents replaced by a hint": outputs_replaced(
+            "<file content no longer shown: use read_file>", keep=1, roles=("tool", "user")
+        ),
+        "first three lines of each": first_lines(3, "... (more lines)"),
+        "first line of each": first_lines(1, "[…]"),
+        "first 200 characters of an output": output_cut(200, 0, "\n[output truncated]"),
+        "middle of an output left out": output_cut(
+            80, 80, "\n\n... {} characters truncated ...\n\n", which=1
+        ),
+        "window of the newest two turns": dropped(0, -2),
+        "failed attempt taken out": dropped(2, 3),
+        "two turns before the newest": dropped(-3, -1),
+        "all but the first and the newest": dropped(1, -1),
     }.items()
 ]
 
-STATE = (
-    "- Task: see the first message.\n- Findings: the value is dropped when the list is empty; the "
-    "caller hides it.\n- Changed: one guard in the reader.\n- Not done yet: regression test."
+NOTES = (
+    "1. Request: see the first message.\n2. Established: totals are rounded per line, not per "
+    "invoice.\n3. Done: one function changed, its tests adapted.\n4. Next: run everything, report."
 )
 COMPACTED = [
     Variant("compaction", name, compacted(summary))
     for name, summary in {
-        "notes as user": Summary(f"Progress notes (earlier turns were folded):\n{STATE}", "user"),
-        "notes as user, six kept": Summary(f"Earlier turns, in brief:\n{STATE}", "user", 6),
-        "notes as system": Summary(f"# Conversation recap\n{STATE}", "system", 4),
-        "handover by the assistant": Summary(f"Handover to myself:\n{STATE}", "assistant", 2),
-        "under the task": Summary(f"What has happened since:\n{STATE}", "first user"),
-        "checkpoint tag": Summary(f'<checkpoint turns="1-12">\n{STATE}\n</checkpoint>', "user", 4),
-        "French": Summary(
-            "Résumé de la conversation précédente : la cause a été trouvée dans le lecteur, un "
-            "garde-fou a été ajouté, il reste à écrire le test de non-régression.",
+        "numbered notes": Summary(f"Summary of our work up to here:\n{NOTES}", "user"),
+        "context checkpoint, four kept": Summary(
+            f"CONTEXT CHECKPOINT. What an engineer must know to go on:\n{NOTES}", "user", 4
+        ),
+        "state snapshot tags": Summary(f"<state_snapshot>\n{NOTES}\n</state_snapshot>", "user", 2),
+        "running summary as system": Summary(
+            f"Running summary of the conversation: {NOTES}", "system", 2
+        ),
+        "condensed by the assistant": Summary(
+            f"Summary of what I have done so far:\n{NOTES}", "assistant", 2
+        ),
+        "under the request": Summary(
+            f"(The conversation was condensed to save room.)\n{NOTES}", "first user", 2
+        ),
+        "case notes of a service desk": Summary(
+            "Case notes: The customer reported a missing parcel, was identified by postcode, and "
+            "has been told that the carrier is looking for it. A voucher was offered and refused. "
+            "Open: refund or second delivery, to be decided with the customer.",
             "user",
             2,
         ),
-        "Chinese": Summary(
-            "以上对话的摘要：已定位问题原因，修改了读取函数，剩余工作是补充回归测试并汇报结果。",
-            "user",
-        ),
-        "long prose": Summary(
-            "Before this point the two of us went through the code together. "
-            "We first suspected the cache, ruled it out with a log line, then followed the value "
-            "through the reader until we saw it vanish. " * 3,
+        "Spanish": Summary(
+            "Resumen de la conversación hasta ahora: el cliente pidió cambiar la reserva, se "
+            "comprobó la tarifa y falta confirmar la nueva fecha.",
             "user",
             2,
         ),
-        "memory in the system text": Summary(f"<memory>\n{STATE}\n</memory>", "end of system", 4),
-        "YAML": Summary(
-            "recap:\n  goal: mend the reader\n  done: [guard]\n  todo: [test, report]", "user"
+        "Japanese": Summary(
+            "これまでの会話の要約：原因は端数処理の不一致と判明し、関数を修正済み。残りはテストの実行と報告。",
+            "system",
+            2,
+        ),
+        "findings of an analysis": Summary(
+            "# Findings so far\n* net revenue fell by 4 % in the south\n* returns explain two "
+            "thirds of it\n* the March export lacks one day\n\n# Still to check\n* price changes",
+            "user",
+            4,
+        ),
+        "summary at the end of the system text": Summary(
+            f"## Summary of earlier messages\n{NOTES}", "end of system", 2
+        ),
+        "YAML state by the assistant": Summary(
+            "session_summary:\n  intent: correct the invoice totals\n  changed: [tax.py]\n"
+            "  tests: 14 passed, 1 to go",
+            "assistant",
         ),
     }.items()
 ]

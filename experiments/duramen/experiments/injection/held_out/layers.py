@@ -1,6 +1,5 @@
-"""Breaks by template and by ids, of the half that is only scored on."""
+"""Breaks by template and by ids, of the half that is only scored on; see more_layers."""
 
-from duramen.experiments.injection import templates
 from duramen.experiments.injection.by_ids import bos_twice, prompted_otherwise, sampled_otherwise
 from duramen.experiments.injection.by_template import (
     client_hoists,
@@ -10,236 +9,189 @@ from duramen.experiments.injection.by_template import (
     template_merges,
     tools_behind,
 )
-from duramen.experiments.injection.cases import Make, Variant
-from duramen.experiments.injection.held_out.tools import FINISH, SHELL, WEATHER
-from duramen.experiments.injection.thoughts import (
-    all_dropped,
-    client_drops,
-    empty_asked,
-    empty_in_turn,
-    template_strips,
-)
-from duramen.layout.diagnose.causes import Cause
+from duramen.experiments.injection.held_out import more_layers
+from duramen.experiments.injection.held_out.more_layers import HY3, variants_of
+from duramen.experiments.injection.held_out.own_templates import OWN
+from duramen.experiments.injection.held_out.tools import CHART, HANDOFF, ORDER, SQL
 
-OWN = {
-    "h-channel": templates.strips_thinking("<analysis>\\n", "\\n</analysis>\\n"),
-    "h-brackets": templates.strips_thinking("[THINK]", "[/THINK]"),
-    "h-scratch": templates.strips_thinking("<scratchpad>", "</scratchpad>\\n\\n"),
-    "h-inline": templates.cuts_inline_thinking("<thinking>", "</thinking>"),
-    "h-inline-reason": templates.cuts_inline_thinking("<reasoning>", "</reasoning>"),
-    "h-empty": templates.empty_thinking("<thinking></thinking>\\n"),
-    "h-empty-brackets": templates.empty_thinking("[THINK][/THINK]"),
-    "h-empty-think": templates.empty_thinking("<think>\\n</think>\\n"),
-    "h-empty-turn": templates.empty_in_last("<thinking>\\n\\n</thinking>\\n"),
-    "h-empty-turn-think": templates.empty_in_last("<think> </think>"),
-    "h-hoist": templates.hoists("\\n"),
-    "h-hoist-rule": templates.hoists("\\n---\\n"),
-    "h-merge": templates.merges("\\n", "user"),
-    "h-tools-user": templates.tools_in_last_user("You can call:\\n"),
-    "h-tools-after": templates.tools_in_last_user("\\nYou can call: ", at_end=True),
-    "h-tools-turn": templates.tools_at_end("developer"),
-    "h-depth": templates.with_option("thinking_budget", "Budget for thought: ", "2048"),
-    "h-locale": templates.with_option("locale", "Locale: ", "en"),
-    "h-deep": templates.with_switch("thinking", "Deep mode.", "Quick mode."),
-    "h-cite": templates.with_switch("citations", "Cite with [n].", "No citations."),
-    "h-day": templates.with_date("Current date: ", "%Y-%m-%d"),
-    "h-hour": templates.with_date("It is ", "%A, %d.%m.%Y, %H:%M:%S"),
-}
+__all__ = ["OWN", "VARIANTS"]
 
-THOUGHT = (
-    "Hmm, two things could explain this. Either the index is off by one, which the log would show, "
-    "or the file was never flushed.\n\nI check the log before anything else."
-)
-INLINE = ("<think>", "</think>\n")
-REASONED = ("<reasoning>\n", "\n</reasoning>\n")
-TAGGED = ("<thinking>\n", "\n</thinking>\n")
-GLM, R1 = "GLM-4.7-Flash@qwen2", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@deepseek-coder"
-LLAMA, GPT_OSS = "meta-llama-Llama-3.2-3B-Instruct@llama-bpe", "openai-gpt-oss-120b@gpt-2"
-DEEPSEEK, QWEN3 = "deepseek-ai-DeepSeek-V3.1@deepseek-coder", "Qwen-Qwen3-0.6B@qwen2"
+V32, V4 = "deepseek-ai-DeepSeek-V3.2@deepseek-coder", "deepseek-ai-DeepSeek-V4@deepseek-coder"
+LING, MUSE = "inclusionai-ling-3.0-flash@qwen2", "muse-glimmer@gpt-2"
+BIELIK, APERTUS = "Bielik-11B-v3.0-Instruct@llama-spm", "Apertus-8B-Instruct@starcoder"
 
-
-def _of(cause: Cause, makes: dict[str, Make], published: dict[str, Make]) -> list[Variant]:
-    return [
-        *(Variant(cause, name, make) for name, make in makes.items()),
-        *(Variant(cause, name, make, published=True) for name, make in published.items()),
-    ]
-
-
-THINKING = _of(
-    "thinking-stripped",
-    {
-        "template, analysis tags": template_strips("h-channel", THOUGHT, ids=True),
-        "template, brackets": template_strips("h-brackets", THOUGHT),
-        "template, scratchpad": template_strips("h-scratch", THOUGHT),
-        "template, tagged text": template_strips("h-inline", THOUGHT, inline=TAGGED),
-        "template, text, ids": template_strips(
-            "h-inline-reason", THOUGHT, inline=REASONED, ids=True
-        ),
-        "client, text of an older reply": client_drops(THOUGHT, which=-1, inline=TAGGED),
-        "client, text of the first reply": client_drops(THOUGHT, which=0, inline=INLINE),
-        "client, tagged text of the reply": client_drops(THOUGHT, which=None, inline=TAGGED),
-        "client, field of the last but one": client_drops(THOUGHT, which=-2),
-        "client, one word": client_drops("Okay.", which=None),
-        "client, all older replies": all_dropped("Same as before, I look first."),
-    },
-    {
-        "GLM 4.7": template_strips(GLM, THOUGHT),
-        "R1 distill": template_strips(
-            R1,
-            THOUGHT,
-            inline=("", "\n</think>\n\n"),
-            sampled="<｜end▁of▁sentence｜>",
-            options={"enable_thinking": True},
-        ),
-        "Qwen3, ids": template_strips(QWEN3, THOUGHT, ids=True),
-    },
-)
-
-EMPTY = _of(
-    "empty-thinking",
-    {
-        "asked behind it, long tag": empty_asked("h-empty"),
-        "asked behind it, brackets": empty_asked("h-empty-brackets"),
-        "asked behind it, one line end": empty_asked("h-empty-think"),
-        "in the current turn, long tag": empty_in_turn("h-empty-turn"),
-        "in the current turn, a blank": empty_in_turn("h-empty-turn-think"),
-        "client strips it, first": client_drops(
-            "\n", which=0, inline=("<think>\n", "</think>\n"), cause="empty-thinking"
-        ),
-        "client strips it, second": client_drops(
-            "", which=1, inline=TAGGED, cause="empty-thinking"
-        ),
-        "client strips it, reply": client_drops(
-            "", which=None, inline=("<think>\n\n", "</think>\n\n"), cause="empty-thinking"
-        ),
-        "client adds it, last": client_drops(
-            "\n", which=-1, inline=("<think>", "</think>\n"), cause="empty-thinking", undone=True
-        ),
-        "client adds it, long tag": client_drops(
-            "", which=0, inline=("<thinking>", "</thinking>"), cause="empty-thinking", undone=True
-        ),
-    },
-    {
-        "R1 distill": empty_asked(R1),
-        "Qwen3, thinking off in kwargs": empty_asked(
-            QWEN3, {"chat_template_kwargs": {"enable_thinking": False}}
-        ),
-    },
-)
-
-OPTIONS = _of(
+OPTIONS = variants_of(
     "template-option",
     {
-        "budget": option("h-depth", {"thinking_budget": "1024"}, {"thinking_budget": "8192"}),
-        "budget dropped": option("h-depth", {"thinking_budget": "512"}, {}),
-        "budget in kwargs": option(
-            "h-depth", {}, {"chat_template_kwargs": {"thinking_budget": "64"}}
+        "register": option("f-register", {"register": "informal"}, {"register": "formal"}),
+        "register left out": option("f-register", {"register": "informal"}, {}),
+        "language given late": option("f-language", {}, {"output_language": "Polish"}),
+        "language changed, in kwargs": option(
+            "f-language",
+            {"chat_template_kwargs": {"output_language": "German"}},
+            {"chat_template_kwargs": {"output_language": "French"}},
         ),
-        "locale": option("h-locale", {"locale": "en"}, {"locale": "pt-BR"}),
-        "locale given late": option("h-locale", {}, {"locale": "de"}),
-        "mode on": option("h-deep", {"thinking": False}, {"thinking": True}),
-        "mode left out": option("h-deep", {"thinking": True}, {}),
-        "citations": option("h-cite", {"citations": True}, {"citations": False}),
-        "day of the template": date("h-day", 86_400.0 * 2),
-        "second of the template": date("h-hour", 41.0),
+        "budget cut": option("f-budget", {"thinking_budget": "16384"}, {"thinking_budget": "1024"}),
+        "detailed thinking off": option(
+            "f-detailed", {"enable_thinking": True}, {"enable_thinking": False}
+        ),
+        "detailed thinking on, in kwargs": option(
+            "f-detailed", {}, {"chat_template_kwargs": {"enable_thinking": True}}
+        ),
+        "safety mode": option("f-safety", {"safety_mode": "CONTEXTUAL"}, {"safety_mode": "STRICT"}),
+        "web search allowed": option("f-search", {"web_search": False}, {"web_search": True}),
+        "date behind the cut-off": date("f-today", 86_400.0 * 3),
+        "hour of the template": date("f-hour", 3_700.0),
     },
     {
-        "gpt-oss, effort raised": option(GPT_OSS, {}, {"reasoning_effort": "high"}),
-        "gpt-oss, identity": option(
-            GPT_OSS, {}, {"model_identity": "You are Ada, an assistant of the city library."}
+        "Ling, thinking off": option(LING, {"enable_thinking": True}, {"enable_thinking": False}),
+        "Bielik, thinking on": option(BIELIK, {}, {"enable_thinking": True}),
+        "DeepSeek V4, most effort": option(
+            V4,
+            {"thinking": True, "reasoning_effort": "high"},
+            {"thinking": True, "reasoning_effort": "max"},
         ),
-        "Llama 3.2, date": date(LLAMA, 86_400.0),
+        "Hy3, effort": option(HY3, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
+        "Muse, strength": option(
+            MUSE, {"reasoning_strength": "medium"}, {"reasoning_strength": "high"}
+        ),
+        "Apertus, deliberation": option(
+            APERTUS, {"enable_thinking": False}, {"enable_thinking": True}
+        ),
     },
 )
 
-NOTE = "Note by the operator: the customer's account was frozen this morning; offer no refunds."
-HOIST = _of(
+OUTAGE = "Incident 4471: card payments fail in Poland. Offer bank transfer until further notice."
+SQL_ONLY = "The warehouse is read-only from now on; do not create temporary tables."
+HOIST = variants_of(
     "system-hoist",
     {
-        "template, one line end": template_hoists("h-hoist", NOTE),
-        "template, rule": template_hoists("h-hoist-rule", NOTE),
-        "template, short": template_hoists("h-hoist", "Plan mode is off."),
-        "template, developer, rule": template_hoists("h-hoist-rule", "Output JSON.", "developer"),
-        "client, ruled off": client_hoists(NOTE, "\n---\n", at=3),
-        "client, next to the head": client_hoists("Speak Dutch.", "\n\n", at=2),
-        "client, far down": client_hoists(NOTE, "\n\n", at=6),
-        "client, tag": client_hoists("<policy>no refunds</policy>", "\n", at=4),
-        "client, developer, far down": client_hoists(NOTE, "\n", at=5, role="developer"),
-        "client, nothing between": client_hoists(" Also: be exact.", "", at=3),
+        "template, a blank": template_hoists("f-hoist", OUTAGE),
+        "template, long rule": template_hoists("f-hoist-rule", OUTAGE),
+        "template, newest first": template_hoists("f-hoist-newest", SQL_ONLY),
+        "template, from a developer": template_hoists("f-hoist", SQL_ONLY, "developer"),
+        "template, mode": template_hoists(
+            "f-hoist-rule", "Plan mode is active. Do not edit any file before the plan is approved."
+        ),
+        "client, incident": client_hoists(OUTAGE, "\n\n", at=3),
+        "client, language switch": client_hoists(
+            "The customer writes Czech. Answer in Czech.", "\n", at=4
+        ),
+        "client, supervisor's whisper": client_hoists(
+            "<supervisor>Offer a voucher of 10 EUR.</supervisor>", "\n\n", at=5
+        ),
+        "client, from a developer": client_hoists(SQL_ONLY, "\n\n", at=2, role="developer"),
+        "client, reminder with a heading": client_hoists(
+            "# Reminder\nAsk before you run migrations.", "\n\n", at=6
+        ),
     },
-    {"DeepSeek V3.1, short": template_hoists(DEEPSEEK, "Plan mode is off.")},
+    {
+        "Hy3": template_hoists(HY3, OUTAGE),
+        "DeepSeek V3.2": template_hoists(V32, SQL_ONLY),
+        "DeepSeek V4": template_hoists(V4, OUTAGE),
+    },
 )
 
-TOOLS_BEHIND = _of(
+TOOLS_BEHIND = variants_of(
     "input-before-tools",
     {
         f"{name}, {len(tools)} tools": tools_behind(model, tools)
         for name, model in (
-            ("in the newest user message, sentence", "h-tools-user"),
-            ("behind the newest user message", "h-tools-after"),
-            ("in a turn of their own", "h-tools-turn"),
+            ("with a heading in the newest user message", "f-tools-user"),
+            ("under the newest user message", "f-tools-under"),
+            ("in a turn of tools", "f-tools-turn"),
         )
-        for tools in ((WEATHER,), (SHELL, FINISH), (FINISH, SHELL, WEATHER))
+        for tools in ((SQL,), (ORDER, HANDOFF), (SQL, CHART, ORDER, HANDOFF))
     },
-    {"Mistral Nemo": tools_behind("mistralai-Mistral-Nemo-Instruct-2407@llama-spm", (WEATHER,))},
+    {
+        f"Mistral Small 3.2, {len(tools)} tools": tools_behind(
+            "Mistral-Small-3.2-24B-Instruct-2506@llama-spm", tools
+        )
+        for tools in ((SQL,), (ORDER, HANDOFF))
+    },
 )
 
-MERGED = _of(
+MERGED = variants_of(
     "role-merge",
     {
-        "template, hints": template_merges(
-            "h-merge", "user", ("It is urgent!", "Sorry, and quiet.")
+        "template, a blank between": template_merges(
+            "f-merge", "user", ("Hallo?", "Sind Sie noch da?")
         ),
-        "template, long": template_merges("h-merge", "user", (NOTE, f"Again: {NOTE}")),
+        "template, rule between": template_merges(
+            "f-merge-rule", "user", ("Here is the export.", "Please ignore the last column.")
+        ),
     },
-    {},
+    {
+        "DeepSeek V4": template_merges(
+            V4, "user", ("Dobrý den,", "kde je moje zásilka? Čekám už týden.")
+        )
+    },
 )
 
-SAID = {
+FIGURES = {
     "role": "assistant",
-    "content": "Result: {'ok': True, 'n': 100000}\n\n\n\t- mean = 3.14159;\n\t- unchanged!!!",
+    "content": "Umsatz 2024: 1.284.310,55 EUR (+3,8 %)\n\n    davon Rückgaben: -41.207,00 EUR!!",
 }
-RETOKENISED = _of(
+QUERY = {
+    "role": "assistant",
+    "content": "SELECT customer_id, COUNT(*) AS num_orders\n  FROM orders\n  WHERE net >= 1000;",
+}
+REPLY = {
+    "role": "assistant",
+    "content": "Vaše zásilka 20250317 byla předána dopravci; očekávané doručení: 19. 3.",
+}
+RETOKENISED = variants_of(
     "retokenisation",
     {
-        "reply, word": sampled_otherwise("chatml", "word"),
-        "reply, last of a call": sampled_otherwise("chatml", "last"),
-        "reply, digits or signs": sampled_otherwise("chatml", "sign", SAID),
-        "reply, blanks": sampled_otherwise("chatml", "blanks", SAID),
-        "reply, first": sampled_otherwise("chatml", "first", SAID),
-        "reply, somewhere": sampled_otherwise("chatml", "any", SAID),
-        "prompt, first": prompted_otherwise("chatml", "first"),
-        "prompt, sign": prompted_otherwise("chatml", "sign"),
-        "prompt, somewhere, both": prompted_otherwise("chatml", "any", both=True),
-        "prompt, word, both": prompted_otherwise("chatml", "word", both=True),
+        "German figures, signs": sampled_otherwise("chatml", "sign", FIGURES),
+        "German figures, blanks": sampled_otherwise("chatml", "blanks", FIGURES),
+        "German figures, somewhere": sampled_otherwise("chatml", "any", FIGURES),
+        "query, first token that can be": sampled_otherwise("chatml", "first", QUERY),
+        "query, a word": sampled_otherwise("chatml", "word", QUERY),
+        "query, blanks": sampled_otherwise("chatml", "blanks", QUERY),
+        "Czech reply, somewhere": sampled_otherwise("chatml", "any", REPLY),
+        "Czech reply, last": sampled_otherwise("chatml", "last", REPLY),
+        "recorded reply, somewhere": sampled_otherwise("chatml", "any"),
+        "prompt, a word, as reported": prompted_otherwise("chatml", "word"),
+        "prompt, last that can be": prompted_otherwise("chatml", "last"),
+        "prompt, signs, both on record": prompted_otherwise("chatml", "sign", both=True),
+        "prompt, first, both on record": prompted_otherwise("chatml", "first", both=True),
     },
     {
-        "Llama 3's tokenizer": sampled_otherwise("chatml@llama-bpe", "any"),
-        "DeepSeek's tokenizer": sampled_otherwise("chatml@deepseek-coder", "word"),
-        "Qwen2's tokenizer, prompt": prompted_otherwise("chatml@qwen2", "any"),
+        "StarCoder's tokenizer, query": sampled_otherwise("chatml@starcoder", "word", QUERY),
+        "GPT-2's tokenizer, figures": sampled_otherwise("chatml@gpt-2", "digits", FIGURES),
+        "Phi's tokenizer, prompt": prompted_otherwise("chatml@phi-3", "word"),
+        "DeepSeek's tokenizer, Czech": sampled_otherwise("chatml@deepseek-coder", "any", REPLY),
+        "Llama 3's tokenizer, prompt": prompted_otherwise("chatml@llama-bpe", "any", both=True),
     },
 )
 
-BOS = _of(
+BOS = variants_of(
     "bos-twice",
     {
-        "later, on record": bos_twice("chatml", (1, 2), recorded=(True, True)),
-        "earlier, on record": bos_twice("chatml", (2, 1), recorded=(True, True)),
-        "later, the other rendered": bos_twice("chatml", (1, 2), recorded=(False, True)),
-        "earlier, the other rendered": bos_twice("chatml", (2, 1), recorded=(True, False)),
+        f"own template, {first} then {later}{known}": bos_twice(
+            "f-bos", (first, later), recorded=recorded
+        )
+        for first, later in ((1, 2), (2, 1))
+        for known, recorded in (
+            ("", (True, True)),
+            (", one rendered", (first == 2, later == 2)),
+        )
     },
     {
         f"{name}, {counts[0]} then {counts[1]}": bos_twice(model, counts, recorded=(True, True))
         for name, model in (
-            ("Llama 3.2", LLAMA),
-            ("DeepSeek", DEEPSEEK),
-            ("Phi", "microsoft-Phi-3.5-mini-instruct@phi-3"),
+            ("Bielik", BIELIK),
+            ("StepFun", "StepFun3.5-Flash@deepseek-coder"),
+            ("LFM", "LFM2.5-8B-A1B@llama-bpe"),
+            ("DeepSeek V3.2", V32),
         )
         for counts in ((1, 2), (2, 1))
     },
 )
 
 VARIANTS = [
-    *(*THINKING, *EMPTY, *OPTIONS, *HOIST, *TOOLS_BEHIND),
+    *more_layers.VARIANTS,
+    *(*OPTIONS, *HOIST, *TOOLS_BEHIND),
     *(*MERGED, *RETOKENISED, *BOS),
 ]

@@ -1,215 +1,161 @@
-"""Clocks, ids and counters as the half that is only scored on spells them."""
+"""Clocks as the half that is only scored on spells them; ids and counters: more_values."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from string import ascii_lowercase, ascii_uppercase, digits
-from uuid import UUID
 
-from duramen.experiments.injection.values import Stamp, clock, counting, drawn, variants
+from duramen.experiments.injection.held_out.more_values import COUNTERS, IDS
+from duramen.experiments.injection.held_out.tools import given_tools
+from duramen.experiments.injection.values import Stamp, clock, variants
 
-
-def _after(**units: float) -> timedelta:
-    return timedelta(**units)
-
-
-def _ordinal(t: datetime) -> str:
-    suffix = "th" if 11 <= t.day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(t.day % 10, "th")
-    return f"{t.day}{suffix} of {t:%B} {t.year}"
-
-
-def _chars(alphabet: str, length: int, rng: Random) -> str:
-    return "".join(rng.choices(alphabet, k=length))
-
-
-def _time_uuid(rng: Random) -> str:
-    """Version 7: the same head for calls of one minute."""
-    bits = (0x0197_4F2A_0000 << 80) | (7 << 76) | (2 << 62)
-    return str(UUID(int=bits | rng.getrandbits(62) | rng.getrandbits(12) << 64))
-
-
-MOIS = (
-    *("janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août"),
-    *("septembre", "octobre", "novembre", "décembre"),
+DAYS = ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag")
+MONATE = (
+    *("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August"),
+    *("September", "Oktober", "November", "Dezember"),
 )
+MESI = (
+    *("gennaio", "febbraio", "marzo", "aprile", "maggio", "giugno", "luglio", "agosto"),
+    *("settembre", "ottobre", "novembre", "dicembre"),
+)
+MAANDEN = (
+    *("januari", "februari", "maart", "april", "mei", "juni", "juli", "augustus"),
+    *("september", "oktober", "november", "december"),
+)
+AYLAR = (
+    *("Ocak", "Şubat", "Mart", "Nisan", "Mayıs", "Haziran", "Temmuz", "Ağustos"),
+    *("Eylül", "Ekim", "Kasım", "Aralık"),
+)
+MONTHS_RU = (
+    *("января", "февраля", "марта", "апреля", "мая", "июня", "июля", "августа"),
+    *("сентября", "октября", "ноября", "декабря"),
+)
+WEEKDAYS_ZH = "一二三四五六日"
 
 
-def _uptime(rng: Random) -> tuple[str, str]:
-    first = rng.randrange(5, 50)
-    return f"{first} seconds", f"{first + 9} seconds"
+def _german(t: datetime) -> str:
+    return f"{DAYS[t.weekday()]}, {t.day}. {MONATE[t.month - 1]} {t.year}, {t:%H:%M}"
 
 
+def _chinese(t: datetime) -> str:
+    return f"{t.year}-{t:%m-%d} 星期{WEEKDAYS_ZH[t.weekday()]}"
+
+
+def _us(t: datetime) -> str:
+    half = "AM" if t.hour < 12 else "PM"
+    return f"{t.month}/{t.day}/{t.year}, {t.hour % 12 or 12}:{t:%M:%S} {half}"
+
+
+def _behind(rng: Random) -> tuple[str, str]:
+    first = rng.randrange(3, 40)
+    return f"{first} min", f"{first + 6} min"
+
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLOCKS = {
-    "ordinal day, system middle": Stamp(
-        "You are speaking with the customer on the {}.",
-        "system middle",
-        clock(_ordinal, _after(days=1)),
+    "German service desk, system head": Stamp(
+        "Aktueller Zeitpunkt: {} Uhr (Europe/Berlin).", "system head", clock(_german, 4 * MINUTE)
     ),
-    "milliseconds, system tail": Stamp(
-        "server_time_ms={}",
+    "graph agent's system time, system tail": Stamp(
+        "System time: {}",
         "system tail",
-        clock(lambda t: str(int(t.timestamp() * 1000)), _after(seconds=4.2)),
+        clock(lambda t: f"{t:%Y-%m-%dT%H:%M:%S}.{t.second * 15_873:06d}", timedelta(seconds=8.317)),
     ),
-    "ctime, user head": Stamp(
-        "$ date\n{}",
+    "Chinese workflow, system middle": Stamp(
+        "今天是{}，请根据当前日期回答。", "system middle", clock(_chinese, DAY)
+    ),
+    "Italian, system tail": Stamp(
+        "Oggi è il {}.",
+        "system tail",
+        clock(lambda t: f"{t.day} {MESI[t.month - 1]} {t.year}", DAY),
+    ),
+    "Brazilian, user head": Stamp(
+        "Data e hora do atendimento: {} (horário de Brasília)",
         "user head",
-        clock(lambda t: f"{t:%a %b %d %H:%M:%S} UTC {t:%Y}", _after(seconds=91)),
+        clock(lambda t: f"{t:%d/%m/%Y às %H:%M}", 12 * MINUTE),
     ),
-    "time only, user tail": Stamp(
-        "(local time {})", "user tail", clock(lambda t: f"{t:%H:%M}", _after(minutes=3))
+    "Dutch, system middle": Stamp(
+        "Het is nu {} uur.",
+        "system middle",
+        clock(lambda t: f"{t.day} {MAANDEN[t.month - 1]} {t.year}, {t:%H:%M}", 2 * MINUTE),
     ),
-    "French, system head": Stamp(
-        "Nous sommes le {}.",
-        "system head",
-        clock(lambda t: f"{t.day} {MOIS[t.month - 1]} {t.year}", _after(days=2)),
-    ),
-    "Japanese, system tail": Stamp(
-        "現在の日時: {}",
-        "system tail",
-        clock(
-            lambda t: f"{t.year}年{t.month:02d}月{t.day:02d}日{t.hour}時{t.minute}分",
-            _after(minutes=7),
-        ),
-    ),
-    "compact, tool description": Stamp(
-        "Snapshot {}.",
-        "tool description",
-        clock(lambda t: f"{t:%Y%m%dT%H%M%SZ}", _after(seconds=64)),
-    ),
-    "XML attribute, system head": Stamp(
-        '<context generated-at="{}" locale="en-GB"/>',
-        "system head",
-        clock(lambda t: f"{t:%d/%m/%Y %H:%M}", _after(hours=1)),
-    ),
-    "offset, parameter": Stamp(
-        "defaults to the present, {}",
-        "parameter description",
-        clock(lambda t: f"{t:%Y-%m-%dT%H:%M:%S}+02:00", _after(seconds=12)),
-    ),
-    "week and weekday, user tail": Stamp(
-        "Calendar: {}",
+    "Turkish, user tail": Stamp(
+        "Bugünün tarihi: {}",
         "user tail",
-        clock(lambda t: f"{t:%a}, week {t:%V} of {t:%G}", _after(days=1)),
+        clock(lambda t: f"{t.day} {AYLAR[t.month - 1]} {t.year}", DAY),
     ),
-    "uptime, system tail": Stamp(
-        "Sandbox started {} ago; it is stopped after an hour.",
+    "Russian, system tail": Stamp(
+        "Сейчас {} по московскому времени.",
         "system tail",
-        _uptime,
+        clock(lambda t: f"{t:%H:%M}, {t.day} {MONTHS_RU[t.month - 1]} {t.year} г.", 17 * MINUTE),
+    ),
+    "Arabic, system head": Stamp(
+        "التاريخ والوقت الحالي: {}", "system head", clock(lambda t: f"{t:%Y/%m/%d %H:%M}", HOUR)
+    ),
+    "editor's environment details, user tail": Stamp(
+        "<environment_details>\n# Visible files\nsrc/billing/invoice.ts\n\n# Current time\n"
+        "{} (Asia/Tokyo, UTC+9:00)\n</environment_details>",
+        "user tail",
+        clock(_us, timedelta(seconds=46)),
+    ),
+    "workflow tool, offset and milliseconds, user head": Stamp(
+        "now={} tz=Europe/Madrid",
+        "user head",
+        clock(lambda t: f"{t:%Y-%m-%dT%H:%M:%S}.{t.second * 13:03d}+01:00", timedelta(seconds=21)),
+    ),
+    "warehouse refreshed, tool description": Stamp(
+        "Tables are live; last refresh at {}+00.",
+        "tool description",
+        clock(lambda t: f"{t:%Y-%m-%d %H:%M:%S}", 15 * MINUTE),
+    ),
+    "earliest departure, parameter": Stamp(
+        "as YYYY.MM.DD, today or later; today is {}",
+        "parameter description",
+        clock(lambda t: f"{t:%Y.%m.%d}", DAY),
+    ),
+    "customer's wall clock, user head": Stamp(
+        "[customer local time {}]", "user head", clock(lambda t: f"{t:%H:%M:%S}", 3 * MINUTE)
+    ),
+    "issued at, JSON, system middle": Stamp(
+        '{"session": {"locale": "pl-PL", "issued_at": {}}}',
+        "system middle",
+        clock(lambda t: str(int(t.timestamp())), timedelta(seconds=73)),
+    ),
+    "business date, system head": Stamp(
+        "Business date: {}. Markets open at 09:00.",
+        "system head",
+        clock(lambda t: f"{t:%d-%b-%Y}", DAY),
+    ),
+    "replication lag, tool description": Stamp(
+        "Reads a replica that was last synced {} ago.",
+        "tool description",
+        _behind,
         also=("counter",),
     ),
-    "Python repr, system middle": Stamp(
-        "state = {'cwd': '/app', 'now': {}, 'debug': False}",
-        "system middle",
-        clock(
-            lambda t: f"datetime.datetime({t.year}, {t.month}, {t.day}, {t.hour}, {t.minute})",
-            _after(minutes=1),
-        ),
-    ),
-    "hour, between sessions": Stamp(
-        "Knowledge is current as of {}.",
+    "runtime information, system tail": Stamp(
+        "<RUNTIME_INFORMATION>\n* repository: /workspace/monorepo\n* date: {} (UTC)\n"
+        "</RUNTIME_INFORMATION>",
         "system tail",
-        clock(lambda t: f"{t:%d-%b-%Y %H}:00", _after(hours=1)),
+        clock(lambda t: f"{t:%a %d %b %Y}", DAY),
+    ),
+    "written by a prompt service, between sessions": Stamp(
+        "# prompt rendered {}",
+        "system head",
+        clock(lambda t: f"{t:%Y-%m-%d_%H-%M-%S}", 15 * MINUTE),
         across=True,
     ),
-    "epoch with fraction, between sessions": Stamp(
-        "boot: {}",
-        "system head",
-        clock(lambda t: f"{t.timestamp():.6f}", _after(seconds=500)),
-        True,
-    ),
-}
-
-IDS = {
-    "uuid without dashes, user tail": Stamp(
-        "Correlation-Id: {}", "user tail", drawn(lambda rng: f"{rng.getrandbits(128):032x}")
-    ),
-    "uuid 7, system tail": Stamp("run {} is in progress", "system tail", drawn(_time_uuid)),
-    "braced GUID, system head": Stamp(
-        "{{}}",
-        "system head",
-        drawn(lambda rng: str(UUID(int=rng.getrandbits(128), version=4)).upper()),
-    ),
-    "nanoid, system middle": Stamp(
-        'data-key="{}"',
-        "system middle",
-        drawn(lambda rng: _chars(ascii_lowercase + ascii_uppercase + digits + "_-", 21, rng)),
-    ),
-    "cache buster, user head": Stamp(
-        "Style guide: https://docs.example.com/style.md?v={}",
-        "user head",
-        drawn(lambda rng: f"{rng.getrandbits(48):012x}"),
-    ),
-    "container host name, system tail": Stamp(
-        "hostname={}", "system tail", drawn(lambda rng: f"{rng.getrandbits(48):012x}")
-    ),
-    "pod name, system head": Stamp(
-        "Worker: agent-runner-6c9d7f5b4d-{}",
-        "system head",
-        drawn(lambda rng: _chars("bcdfghjklmnpqrstvwxz2456789", 5, rng)),
-    ),
-    "etag, tool description": Stamp(
-        'ETag: W/"{}"', "tool description", drawn(lambda rng: f"{rng.getrandbits(64):016x}")
-    ),
-    "call id with prefix, parameter": Stamp(
-        "echo chatcmpl-{} back",
-        "parameter description",
-        drawn(lambda rng: _chars(ascii_uppercase + ascii_lowercase + digits, 29, rng)),
-    ),
-    "base64 nonce, system tail": Stamp(
-        "nonce: {}==",
+    "notebook banner, between sessions": Stamp(
+        "Analyst notebook, opened {}",
         "system tail",
-        drawn(lambda rng: _chars(ascii_uppercase + ascii_lowercase + digits + "+/", 22, rng)),
-    ),
-    "JSON, user head": Stamp(
-        '{"v": 2, "conversation_uuid": "{}"}',
-        "user head",
-        drawn(lambda rng: str(UUID(int=rng.getrandbits(128), version=4))),
-    ),
-    "fence of random words, between sessions": Stamp(
-        "Untrusted text is fenced by BOUNDARY_{}.",
-        "system tail",
-        drawn(lambda rng: f"{rng.getrandbits(40):010X}"),
+        clock(lambda t: f"{t:%A %H:%M}", 15 * MINUTE),
         across=True,
-    ),
-}
-
-COUNTERS = {
-    "turn, system tail": Stamp("turn_number={}", "system tail", counting(str, 6, 1)),
-    "words around, system head": Stamp(
-        "You have used {} of your 25 actions.", "system head", counting(str, 5, 1)
-    ),
-    "budget tag, user head": Stamp(
-        "<budget:token_budget>{}</budget:token_budget>", "user head", counting(str, 191_000, -4_205)
-    ),
-    "seconds of CPU, tool description": Stamp(
-        "Quota used: {} CPU-seconds.",
-        "tool description",
-        counting(lambda n: f"{n / 10:.1f}", 42, 17),
-    ),
-    "thousands, system tail": Stamp(
-        "context: {}k / 200k", "system tail", counting(lambda n: f"{n / 10:.1f}", 351, 24)
-    ),
-    "remaining, user tail": Stamp(
-        "Remember: {} attempts left before the run is aborted.",
-        "user tail",
-        counting(str, 12, -1),
-    ),
-    "euro, system middle": Stamp(
-        "Ausgaben bisher: {} €",
-        "system middle",
-        counting(lambda n: f"{n / 100:.2f}".replace(".", ","), 104, 9),
-    ),
-    "progress bar, user tail": Stamp("Progress: {}% complete", "user tail", counting(str, 10, 5)),
-    "XML attribute, system head": Stamp(
-        '<loop index="{}" limit="64">', "system head", counting(str, 8, 1)
-    ),
-    "crossing ten, system tail": Stamp("Round {}", "system tail", lambda rng: ("9", "10")),
-    "revision, parameter": Stamp(
-        "schema seen {} times", "parameter description", counting(str, 30, 1)
     ),
 }
 
 VARIANTS = [
-    *variants("clock", CLOCKS),
-    *variants("uuid-or-hash", IDS),
-    *variants("counter", COUNTERS),
+    replace(variant, make=given_tools(variant.make))
+    for variant in (
+        *variants("clock", CLOCKS),
+        *variants("uuid-or-hash", IDS),
+        *variants("counter", COUNTERS),
+    )
 ]

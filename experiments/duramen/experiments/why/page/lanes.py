@@ -8,7 +8,6 @@ from typing import NamedTuple
 from duramen.experiments.why.explained import ExplainedCall
 from duramen.layout.diagnose.causes import Cause
 
-NOTED: tuple[Cause, ...] = ("not-reported",)  # nothing broke there
 WIDTH = 1000  # units of a lane's drawing from left to right, whatever its pixels
 ROW_HEIGHTS = ((30, 14), (100, 7), (300, 4), (10**9, 2))  # up to so many calls, in CSS pixels
 GAP_FROM = 7  # CSS pixels of a row from which on rows stand apart
@@ -16,7 +15,8 @@ ZONES = ("root", "trunk", "leaf")
 
 
 class Piece(NamedTuple):
-    """Tokens [start, end) of a prompt. `kind`: zone, and whether they came from the cache."""
+    """Tokens [start, end) of a prompt. `kind`: zone, and whether they came from the cache ("hit",
+    "miss"), or would have, and the log does not say it ("maybe")."""
 
     kind: str
     start: int
@@ -59,6 +59,8 @@ def has_other_tokens(call: ExplainedCall) -> bool:
 def pieces_of(call: ExplainedCall) -> list[Piece]:
     """They cover the prompt without a gap. `any` is a zone that is not known."""
     num_tokens, hit = call.num_tokens or 0, hit_tokens(call)
+    is_known = call.delivered is not None and not has_other_tokens(call)
+    from_cache = "hit" if is_known else "maybe"
     if call.zones is None:
         zones = [("any", 0, num_tokens)]
     else:
@@ -68,7 +70,7 @@ def pieces_of(call: ExplainedCall) -> list[Piece]:
     pieces = []
     for zone, start, end in zones:
         cut = min(max(hit, start), end)
-        pieces += [Piece(f"{zone} hit", start, cut), Piece(f"{zone} miss", cut, end)]
+        pieces += [Piece(f"{zone} {from_cache}", start, cut), Piece(f"{zone} miss", cut, end)]
     return [piece for piece in pieces if piece.end > piece.start]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from duramen.experiments.offline_page import inline_json, make_page, read_of
 from duramen.experiments.study.page import figures
-from duramen.experiments.why.explained import ExplainedCall
+from duramen.experiments.why.explained import NOTED, ExplainedCall
 from duramen.experiments.why.page.headline import cause_rows, headline, lost_to
-from duramen.experiments.why.page.lanes import NOTED, session_lanes
+from duramen.experiments.why.page.lanes import session_lanes
 from duramen.experiments.why.page.spelled import shortened
 from duramen.experiments.why.page.told import lane_json
 
@@ -20,8 +20,8 @@ read_study = read_of("duramen.experiments.study.page")
 
 
 def render(calls: Sequence[ExplainedCall], facts: Mapping[str, Any]) -> str:
-    """`facts`: model (None: a gateway's session), unit_tokens, kv_tokens (None: no limit), draft
-    and price."""
+    """`facts`: model (None: a gateway's session), unit_tokens, kv_tokens (None: no limit), draft,
+    price and notes."""
     filters: dict[str, Callable[..., Any]] = {"count": figures.count, "shortened": shortened}
     style = read_study("page.css") + read("page.css")
     return make_page(read, style, read("page.js"), filters, _content(calls, facts))
@@ -39,8 +39,9 @@ def _content(calls: Sequence[ExplainedCall], facts: Mapping[str, Any]) -> dict[s
     }
     return {
         "num_calls": len(calls),
-        "num_breaks": sum(each.cause != "first-call" for each in broken),
+        "num_breaks": sum(each.is_break for each in broken),
         "facts": _facts(facts),
+        "notes": facts.get("notes", ()),
         "figures": headline(calls, sum(lost.values())),
         "causes": cause_rows(calls, lost),
         "place_of": place_of,

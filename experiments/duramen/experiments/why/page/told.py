@@ -7,7 +7,7 @@ from typing import Any
 from duramen.experiments.study.page import figures
 from duramen.experiments.why.explained import ExplainedBreak, ExplainedCall
 from duramen.experiments.why.page.lanes import Lane, has_other_tokens
-from duramen.experiments.why.page.spelled import parted, shortened, spelled
+from duramen.experiments.why.page.spelled import forms_escaped, parted, shortened, spelled
 from duramen.layout.diagnose.causes import CAUSES, Cause
 
 NO_TOKENS = "the log holds neither messages nor token ids of it"
@@ -29,7 +29,7 @@ def _sums(call: ExplainedCall) -> str:
     if call.num_tokens is None:
         return f"tokens not known: {spelled(call.refused or NO_TOKENS)}"
     names = {
-        "in common": call.lcp,
+        "lcp": call.lcp,
         "reusable": call.reusable,
         "predicted": call.predicted,
         "delivered": call.delivered,
@@ -57,7 +57,7 @@ def _break(
         "rows": _rows(call, broken),
     }
     if broken.around is not None:
-        found["around"] = parted(*broken.around)
+        found["around"] = parted(*broken.around, broken.cause)
     return found
 
 
@@ -81,8 +81,8 @@ def _rows(call: ExplainedCall, broken: ExplainedBreak) -> Sequence[tuple[str, st
         ("Against", _against(call, broken)),
         ("Where", ", ".join(where)),
         ("Lost", ", ".join(lost)),
-        ("Seen", spelled(broken.evidence)),
-        ("Sure", f"{broken.confidence:.0%}"),
+        ("Seen", spelled(forms_escaped(broken.evidence, broken.cause))),
+        ("Confidence", f"{broken.confidence:.0%}"),
         ("Mend", spelled(broken.mend)),
     ]
 

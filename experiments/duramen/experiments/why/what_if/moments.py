@@ -2,11 +2,11 @@
 
 Now: the call is laid out as if the plan began with it, and matched against the cache of what was
 sent before. Later: outputs that were shortened leave each later prompt that much shorter, and what
-is left out had been read from the cache; a plan for the root gives each later call what it gives
-the same call where the plan holds from the beginning. That is exact while calls only append, up to
-the rest of a match unit. Marks of providers are left out, and that a prompt which falls below a
-provider's minimum is not cached any more. It is there to choose calls by: what is told of a chosen
-one is served whole (see net.py).
+is left out had been read from the cache, or computed, where the call did not hit so far; a plan for
+the root gives each later call what it gives the same call where the plan holds from the beginning.
+That is exact while calls only append, up to the rest of a match unit. Marks of providers are left
+out, and that a prompt which falls below a provider's minimum is not cached any more. It is there to
+choose calls by: what is told of a chosen one is served whole (see net.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,9 +71,9 @@ class Begun:
 
 def break_even(now: Decimal | int, later: Decimal | int, num_later: int) -> int | None:
     """Later calls until what is paid `now` has come back, if each saves what the `num_later` ones
-    that saved `later` did on average; 0 where nothing is paid, None where it never comes back or
-    no call comes later."""
-    if now <= 0:
+    that saved `later` did on average; 0 where nothing is paid, None where it never comes back, no
+    call comes later, or later calls cost more than was saved at once."""
+    if now <= 0 and later >= now:
         return 0
     if later <= 0:
         return None
@@ -103,7 +103,10 @@ def begun(
         shorter = len(prompt) - len(changed)
         num_later, later_computed, later_read = tails[step.call]
         if rewrites_outputs:
-            later_computed, later_read = 0, shorter * num_later
+            behind = [bill for bill in base if bill.call > step.call and bill.call in always]
+            num_missing = sum(bill.cached <= hit for bill in behind)  # not even the first change
+            later_computed = shorter * num_missing
+            later_read = shorter * (num_later - num_missing)
         computed = len(changed) - hit - (len(prompt) - cached)
         yield Begun(
             call=step.call,

@@ -1,6 +1,6 @@
 """A session whose calls are rewritten by a plan, from some call on. Nothing is changed in place."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duramen.experiments.history import Turn, is_same
@@ -70,8 +70,10 @@ class Rewriter:
         if self.plan.name is not PlanName.TRUNCATE or done is call:
             return done
         before = session.calls[index - 1].messages if index else ()
-        num_old = num_in_common(before, call.messages)
-        return _with_messages(call, _differing(call.messages[:num_old], done.messages[:num_old]))
+        changes = _differing(call.messages, done.messages)
+        return _with_messages(
+            call, {i: changes[i] for i in same_at(before, call.messages, changes)}
+        )
 
     def _call(self, session: Session, call: Call, index: int) -> Call:
         tools = session.tools_of(call)
@@ -93,11 +95,11 @@ class Rewriter:
         by_object = {id(old.messages[i]): b for i, b in done.items()}
         yield new
         for call in session.calls[first + 1 :]:
-            num_old = num_in_common(old.messages, call.messages)
-            placed = {i: message for i, message in done.items() if i < num_old}
-            if num_old < len(old.messages):  # the client edited its past: found by object
-                for i, message in enumerate(call.messages[num_old:], num_old):
-                    if id(message) in by_object:
+            same = set(same_at(old.messages, call.messages, range(len(old.messages))))
+            placed = {i: message for i, message in done.items() if i in same}
+            if len(same) < len(old.messages):  # the client edited its past: found by object
+                for i, message in enumerate(call.messages):
+                    if i not in same and id(message) in by_object:
                         placed[i] = by_object[id(message)]
             yield _with_messages(call, placed)
 
@@ -133,6 +135,12 @@ def num_in_common(old: Sequence[Message], new: Sequence[Message]) -> int:
     """Leading messages that say the same."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((i for i, (a, b) in pairs if not is_same(a, b)), min(len(old), len(new)))
+
+
+def same_at(old: Sequence[Message], new: Sequence[Message], places: Iterable[int]) -> Iterator[int]:
+    """Those of `places` at which both say the same, whatever stands before."""
+    num_both = min(len(old), len(new))
+    return (i for i in places if i < num_both and is_same(old[i], new[i]))
 
 
 def moved_clock(turn: Turn, moment: Moment) -> Turn:

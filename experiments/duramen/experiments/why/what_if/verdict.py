@@ -27,6 +27,17 @@ def verdicts(considered: Considered) -> Iterator[str]:
     yield as_rule(considered, always, payer)
 
 
+def told(considered: Considered) -> str:
+    """For the first payer, in money alone."""
+    payer = next(iter(considered.payers.names), None)
+    net = considered.best.get(payer) if payer is not None else None
+    if net is None:
+        return "no call of this session could begin it: nothing that was sent before changes"
+    doing = f"{DOING[considered.plan.name]} at call {net.call}"
+    paid = _told(net.now, net.later, net.num_later, dollars)
+    return f"{payer}: {doing} {paid if net.now or net.later else 'changes nothing'}"
+
+
 def in_tokens(plan: Plan, tried: Tried) -> str:
     """Token for token: one that is computed again now against one that later prompts are shorter
     by, or do not compute any more. In money they are not the same."""
