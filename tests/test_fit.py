@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_configs import DEEPSEEK_V3, MISTRAL_7B_V01
 
 from duramen.kernels.device import Gpu
 from duramen.layout.errors import LayoutError, ModelError
@@ -17,6 +18,9 @@ from duramen.serving.weights import weight_bytes
 
 KV_BYTES = 2 * 32 * 8 * 128 * 2  # Llama-3.1-8B
 CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 128_256,
+    "intermediate_size": 14_336,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
@@ -112,6 +116,25 @@ def test_two_gpus_share(model: Path) -> None:
     assert fit.kv_bytes_per_token == KV_BYTES // 2
     more_gpus_than_heads = check_fit(profile(tensor_parallel_size=16), model, TEN_GIB * 16)
     assert more_gpus_than_heads.kv_bytes_per_token == KV_BYTES // 8
+
+
+def test_a_latent_stands_whole_on_every_gpu(model: Path) -> None:
+    (model / "config.json").write_text(json.dumps({**DEEPSEEK_V3, "num_hidden_layers": 2}))
+    for num_gpus in (1, 2):
+        fit = check_fit(profile(tensor_parallel_size=num_gpus), model, TEN_GIB * num_gpus)
+        assert fit.kv_bytes_per_token == 2 * 576 * 2
+
+
+def test_windows_leave_room_for_more(model: Path) -> None:
+    """4 GiB in blocks of 2 MiB; a sequence of 32,768 holds those of its last 4,096 tokens."""
+    (model / "config.json").write_text(json.dumps(MISTRAL_7B_V01))
+    fit = check_fit(profile(max_model_len=32_768), model, TEN_GIB)
+    assert fit.kv_tokens == 2047 * 32_768 // (4096 // 16 + 1)
+
+
+def test_heads_that_the_gpus_do_not_divide(model: Path) -> None:
+    with pytest.raises(ModelError, match="32 attention heads cannot be split 3 ways"):
+        check_fit(profile(tensor_parallel_size=3), model, TEN_GIB * 3)
 
 
 def test_flags_that_change_memory_leave_it_to_vllm(model: Path) -> None:

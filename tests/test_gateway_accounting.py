@@ -7,7 +7,8 @@ import pytest
 from duramen.serving.gateway.accounting import accounted
 from duramen.serving.gateway.call_facts import CallFacts, Status
 from duramen.serving.gateway.errors import DEADLINE, ApiError
-from duramen.serving.gateway.metrics import Levels, Metrics
+from duramen.serving.gateway.gauges import Levels
+from duramen.serving.gateway.metrics import Metrics
 from duramen.serving.gateway.wire import Disconnected
 
 LEVELS = Levels(num_running=0, num_queued=0, engines_up={}, num_sessions=0, sessions_bytes=0)

@@ -1,6 +1,7 @@
 """What is counted of calls, and what stands on the page for Prometheus."""
 
 import math
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +17,13 @@ from duramen.kernels.device import GpuMonitor, GpuReading
 from duramen.layout.bounds import Bounds
 from duramen.layout.zones import Zone
 from duramen.serving.gateway.call_facts import CallFacts, ZoneShare
-from duramen.serving.gateway.metrics import ITL_S, Levels, Metrics
+from duramen.serving.gateway.call_series import ITL_S
+from duramen.serving.gateway.gauges import Levels
+from duramen.serving.gateway.metrics import Metrics
 from duramen.serving.gateway.series import Histogram
+from duramen.serving.kv.held import KvZone
+from duramen.serving.kv.ledger import Held, Owner
+from duramen.serving.vllm.itl_report import ItlReport
 
 NO_LEVELS = Levels(num_running=0, num_queued=0, engines_up={}, num_sessions=0, sessions_bytes=0)
 
@@ -147,6 +153,7 @@ def test_levels_are_read_when_the_page_is_read():
             sessions_bytes=5000,
             resident_tokens={Zone.ROOT: 64, Zone.TRUNK: 32},
             num_preemptions={"one": 5, "two": None},
+            itl_reports={"one": ItlReport(9, 1, 2, 3000, 2900, 2.5, 3.0, 1.25)},
         ),
         lambda: (),
     )
@@ -157,6 +164,14 @@ def test_levels_are_read_when_the_page_is_read():
         "sessions_in_memory": 4,
         "sessions_in_memory_bytes": 5000,
         "engine_preemptions_total{engine=one}": 5,
+        "itl_steps_total{engine=one}": 9,
+        "itl_steps_floor_total{engine=one}": 1,
+        "itl_steps_over_total{engine=one}": 2,
+        "itl_budget_tokens_total{engine=one}": 3000,
+        "itl_computed_tokens_total{engine=one}": 2900,
+        "itl_predicted_seconds_total{engine=one}": 2.5,
+        "itl_measured_seconds_total{engine=one}": 3,
+        "itl_correction_ratio{engine=one}": 1.25,
         "kv_resident_tokens{zone=root}": 64,
         "kv_resident_tokens{zone=trunk}": 32,
     }
@@ -164,9 +179,31 @@ def test_levels_are_read_when_the_page_is_read():
     assert b'duramen_engine_up{engine="two"} 0.0' in shown.render()[1]
 
 
-def test_residency_and_gpus_are_absent_where_there_are_none():
+def test_who_holds_the_cache():
+    held = {
+        Owner("", KvZone.UNATTRIBUTED): Held(1, 2),
+        Owner("a", KvZone.ROOT): Held(30, 40.5),
+        Owner("b", KvZone.ROOT): Held(50, 60),
+        Owner("b", KvZone.DEAD): Held(0, 7),
+    }
+    levels = replace(NO_LEVELS, kv_held=held)
+    assert page(metrics(levels)) == {
+        "kv_bytes{zone=unattributed}": 1,
+        "kv_bytes{zone=root}": 80,
+        "kv_byte_seconds_total{zone=unattributed}": 2,
+        "kv_byte_seconds_total{zone=root}": 100.5,
+        "kv_byte_seconds_total{zone=dead}": 7,
+    }
+    by_tenant = page(metrics(levels, by_tenant=True))
+    assert by_tenant["kv_bytes{tenant=a,zone=root}"] == 30
+    assert by_tenant["kv_byte_seconds_total{tenant=b,zone=root}"] == 60
+    assert by_tenant["kv_bytes{tenant=,zone=unattributed}"] == 1
+
+
+def test_residency_targets_and_gpus_are_absent_where_there_are_none():
     text = metrics().render()[1].decode()
-    assert "kv_resident" not in text
+    assert "duramen_itl_steps" not in text
+    assert "duramen_kv_" not in text
     assert "duramen_gpu" not in text
 
 

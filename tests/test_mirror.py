@@ -104,6 +104,41 @@ def test_mirror_predicts_what_the_cache_hits(
         assert call is None or mirror.holds_all(token_ids, salt)
 
 
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+
+    def stored(self, block: BlockHash, parent: BlockHash | None) -> None:
+        self.events.append(("stored", block, parent))
+
+    def removed(self, block: BlockHash) -> None:
+        self.events.append(("removed", block))
+
+    def cleared(self) -> None:
+        self.events.append(("cleared",))
+
+
+def test_a_watcher_hears_what_is_there_and_what_changes() -> None:
+    mirror, heard = KvMirror(4), Heard()
+    first, second = block_hashes(PROMPT, 4)
+    mirror.store([b"a"], None, PROMPT[:4])
+    mirror.store([b"a"], None, PROMPT[:4])
+    mirror.watch(heard)
+    mirror.store([b"b"], b"a", PROMPT[4:8])
+    mirror.remove([b"b", b"a"])
+    mirror.remove([b"never seen"])  # nothing is known any more
+    mirror.store([b"a"], None, PROMPT[:4])
+    assert heard.events == [
+        ("cleared",),
+        ("stored", first, None),
+        ("stored", first, None),
+        ("stored", second, first),
+        ("removed", second),
+        ("removed", first),
+        ("cleared",),
+    ]
+
+
 def test_copies_are_counted_under_each_of_the_engines_names() -> None:
     """Two names for one block, as after a lost event: it goes with the last copy, never below."""
     mirror = KvMirror(1)

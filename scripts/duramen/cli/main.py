@@ -46,6 +46,14 @@ COMMANDS = {
         "serve",
         "Serve a model over OpenAI's API, every conversation token-exact.",
     ),
+    "kv": Entry(
+        "duramen.cli.kv", "kv", "Say what a model's KV cache takes, from its config.json alone."
+    ),
+    "calibrate": Entry(
+        "duramen.cli.calibrate",
+        "calibrate",
+        "Measure what a step costs on a running vLLM, and how far predictions are off.",
+    ),
     "why": Entry(
         "duramen.cli.why", "why", "Name the token that broke a prefix, the cause and the mend."
     ),

@@ -1,7 +1,7 @@
 """`duramen replay`: recorded trajectories under prompt layouts, live or in the cache model."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from duramen.cli.options import JsonFile, SkipUnreadable, parse_size
+from duramen.cli.options import (
+    ChatTemplateFile,
+    JsonFile,
+    ModelFolder,
+    SkipUnreadable,
+    TokenizerFolder,
+    parse_size,
+)
 from duramen.cli.output import check_json_file
 from duramen.cli.replay_run import Choices, EngineKind, carry_out
 from duramen.experiments.arrival import check_time_scale
@@ -19,9 +26,12 @@ from duramen.experiments.layout_run import Overflow
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.opening import Opening, load_model
 from duramen.experiments.record.demo import demo_paths
+from duramen.experiments.timed.replay import Timing
+from duramen.experiments.timed.slo import parse_slo
 from duramen.experiments.trajectory import Session
 from duramen.layout.errors import DuramenError, ModelError
 from duramen.serving.models import fetch
+from duramen.serving.timing_profile import load_timing_profile
 from duramen.serving.vllm.protocol import Sampling
 
 DEMO_MODEL = "smollm2"
@@ -54,15 +64,9 @@ def replay(
     engine: Annotated[
         EngineKind, typer.Option(help="The cache model, or a real vLLM.")
     ] = EngineKind.SIMULATE,
-    model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    model: ModelFolder = None,
+    tokenizer: TokenizerFolder = None,
+    chat_template: ChatTemplateFile = None,
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="A vLLM that runs already; it is left alone.")
     ] = None,
@@ -118,14 +122,27 @@ def replay(
     repeat: Annotated[
         int, typer.Option(min=1, metavar="N", help="Runs of each layout, in turn with the others.")
     ] = 1,
+    timing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Timing profile: simulate when each token comes, too."),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(metavar="ttft=2s,itl=400ms", help="With --timing: what calls must keep."),
+    ] = None,
+    think: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="S", help="With --timing: seconds from answer to next call."),
+    ] = 0.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many sessions.")] = None,
     skip_unreadable: SkipUnreadable = False,
     json_file: JsonFile = None,
 ) -> None:
     """Replay recorded trajectories under prompt layouts and account for every prompt token.
 
-    Sessions run one after another, and --concurrency of them at once on a live engine; a session's
-    next call is sent when its last one has answered, or with --arrival recorded at its own time.
+    Sessions run one after another, and --concurrency of them at once on a live engine or a timed
+    one (--timing); a session's next call is sent when its last one has answered, or with --arrival
+    recorded at its own time.
     """
     check_json_file(json_file)
     pool = parse_size(kv_tokens)
@@ -138,22 +155,34 @@ def replay(
             "--max-reply": max_reply != MAX_REPLY,
             "--temperature": temperature != 0,
             "--seed": seed is not None,
-            "--concurrency": concurrency > 1,
-            "--arrival recorded": is_open,
             "--warm-up": warm_up is not None,
             "--repeat": repeat > 1,
         }
         refuse(live_only, "needs --engine live")
+        if timing is None:
+            with_times = {"--concurrency": concurrency > 1, "--arrival recorded": is_open}
+            refuse(with_times, "needs --engine live, or a profile of times: --timing FILE")
     elif upstream is not None:
         own_only = {"--port": port is not None, "--kv-tokens": pool is not None}
         refuse(own_only, "is for an engine that is started here, --upstream has its own")
+    if timing is None:
+        refuse({"--slo": slo is not None, "--think": think > 0}, "needs --timing FILE")
+    elif engine is EngineKind.LIVE:
+        raise typer.BadParameter("--timing is for --engine simulate: a live engine has its own")
     if is_open:
         waits = {"--reply live": reply is ReplyKind.LIVE}
         refuse(waits, "waits for replies, and calls at recorded times do not")
-        refuse({"--concurrency": concurrency > 1}, "is for --arrival closed: times decide here")
+        closed_only = {"--concurrency": concurrency > 1, "--think": think > 0}
+        refuse(closed_only, "is for --arrival closed: times decide here")
         check_time_scale(1.0 if time_scale is None else time_scale)
     else:
         refuse({"--time-scale": time_scale is not None}, "needs --arrival recorded")
+    scale = (1.0 if time_scale is None else time_scale) if is_open else None
+    timed = None
+    if timing is not None:
+        profile, objective = load_timing_profile(timing), None if slo is None else parse_slo(slo)
+        timed = Timing(profile, objective, concurrency, think, scale)
+        unit = unit or profile.block_size
     sessions = load_sessions(paths or [], demo, limit, say_skipped if skip_unreadable else None)
     model_dir, tokenizer_dir = find_folders(model, tokenizer, upstream)
     opening = Opening(
@@ -165,7 +194,7 @@ def replay(
         unit=unit,
         kv_tokens=pool,
         sampling=Sampling(max_reply, temperature, seed if upstream else seed or 0),
-        concurrency=min(concurrency, len(sessions)),
+        concurrency=1 if timed else min(concurrency, len(sessions)),
         api_key=api_key,
         open_loop=is_open,
     )
@@ -176,9 +205,10 @@ def replay(
         list(dict.fromkeys(map(Layout.parse, layout))),
         live_replies=reply is ReplyKind.LIVE,
         overflow=overflow,
-        time_scale=(1.0 if time_scale is None else time_scale) if is_open else None,
+        time_scale=scale if timed is None else None,
         num_warm_ups=int(engine is EngineKind.LIVE) if warm_up is None else warm_up,
         num_repeats=repeat,
+        timing=timed,
     )
     carry_out(sessions, loaded, opening, choices, json_file)
 
@@ -202,10 +232,21 @@ def load_sessions(
     if not paths and not demo:
         raise DuramenError("name recorded trajectories to replay, or take the package's: --demo")
     read = read_sessions([*paths, *(demo_paths() if demo else [])], skipped)
-    sessions = list(islice((session for session in read if session.calls), limit))
+    sessions = list(islice((session for session in saying_notes(read) if session.calls), limit))
     if not sessions:
         raise DuramenError("these recordings hold no call to a model")
     return sessions
+
+
+def saying_notes(sessions: Iterable[Session]) -> Iterator[Session]:
+    """Each note once: most hold for every session of a form."""
+    said: set[str] = set()
+    for session in sessions:
+        for note in session.notes:
+            if note not in said:
+                said.add(note)
+                print(f"duramen: note: {note} (first in {session.session_id!r})", file=sys.stderr)
+        yield session
 
 
 def find_folders(

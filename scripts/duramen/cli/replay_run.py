@@ -14,13 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from duramen.cli.main import INTERRUPTED
 from duramen.cli.output import write_json
 from duramen.cli.replay_table import as_table
+from duramen.cli.timing_table import as_timing_table
 from duramen.experiments.accounts import Accounts
-from duramen.experiments.layout_run import Overflow
+from duramen.experiments.layout_run import Overflow, not_told
 from duramen.experiments.layouts.catalogue import Layout
 from duramen.experiments.layouts.model import Model
-from duramen.experiments.opening import Opened, Opening, open_live, open_model
+from duramen.experiments.opening import DEFAULT_UNIT, Opened, Opening, open_live, open_model
 from duramen.experiments.repeats import Repeats
 from duramen.experiments.replay import Replay
+from duramen.experiments.timed.figures import TimedFigures
+from duramen.experiments.timed.replay import TimedReplay, Timing
 from duramen.experiments.trajectory import Session
 from duramen.layout.errors import DuramenError, ModelError
 from duramen.serving.probe import device_name
@@ -33,7 +36,8 @@ class EngineKind(Enum):
 
 @dataclass(frozen=True)
 class Choices:
-    """`time_scale` is None for closed loop."""
+    """`time_scale` is None for closed loop. `timing`: when the calls of a simulation are sent, and
+    how long a step takes; None without times."""
 
     engine: EngineKind
     layouts: list[Layout]
@@ -42,6 +46,7 @@ class Choices:
     time_scale: float | None
     num_warm_ups: int
     num_repeats: int
+    timing: Timing | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -59,6 +64,8 @@ def carry_out(
     runs: dict[Layout, list[Accounts]] = {}
     facts: dict[str, Any] = {"engine": None, "model": None, "unit_tokens": None}
     facts |= choices.as_json()
+    timed = open_timing(sessions, opening, choices.timing)
+    figures: dict[Layout, TimedFigures] = {}
 
     async def run() -> None:
         with replay_progress(sessions) as (starting, progress):
@@ -75,6 +82,7 @@ def carry_out(
                     num_warm_ups=choices.num_warm_ups,
                     num_repeats=choices.num_repeats,
                     progress=progress,
+                    sent=timed.sent if timed else not_told,
                     runs=runs,
                 )
                 await replayed.run(choices.layouts)
@@ -85,12 +93,16 @@ def carry_out(
     interrupted = True
     try:
         asyncio.run(run())
+        if timed:
+            figures.update(timed.figures())
         interrupted = False
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     finally:
         if not interrupted or has_calls():
-            show(runs, facts | {"interrupted": interrupted}, json_file)
+            if timed:
+                facts["timing"] = timed.as_json(figures) if figures else None
+            show(runs, figures, facts | {"interrupted": interrupted}, json_file)
     if not has_calls():
         raise DuramenError("no call could be replayed: see why they were skipped")
 
@@ -131,12 +143,28 @@ async def opened(
         yield live
 
 
-def show(runs: dict[Layout, list[Accounts]], facts: dict[str, Any], json_file: str | None) -> None:
+def open_timing(
+    sessions: list[Session], opening: Opening, timing: Timing | None
+) -> TimedReplay | None:
+    if timing is None:
+        return None
+    return TimedReplay(timing, sessions, opening.unit or DEFAULT_UNIT, opening.kv_tokens)
+
+
+def show(
+    runs: dict[Layout, list[Accounts]],
+    figures: dict[Layout, TimedFigures],
+    facts: dict[str, Any],
+    json_file: str | None,
+) -> None:
     """The table, or JSON."""
     repeats = {layout: Repeats(each) for layout, each in runs.items()}
     facts = facts | {"device": device_name()}
     if json_file is None:
-        Console().print(as_table(repeats, facts))
+        console = Console()
+        console.print(as_table(repeats, facts))
+        if figures:
+            console.print(as_timing_table(figures, facts["timing"]))
         return
     layouts = {layout.label: each.as_json() for layout, each in repeats.items()}
     write_json("replay", facts | {"layouts": layouts}, json_file)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from duramen.cli.options import ChatTemplateFile
 from duramen.cli.serve_checks import (
     check_bind,
     check_events,
@@ -28,8 +29,10 @@ from duramen.serving.gateway.settings import Settings
 from duramen.serving.models import fetch
 from duramen.serving.profile_file import load_profile
 from duramen.serving.profiles import Profile, check_build, profile_here, vllm_config
+from duramen.serving.timing_profile import Origin
+from duramen.serving.vllm.itl_target import SCHEDULER_CLASS, TARGET, TIMING, ItlTarget
 from duramen.serving.vllm.launch import Progress, VllmConfig
-from duramen.serving.vllm.version import installed_build
+from duramen.serving.vllm.version import check_scheduler_version, installed_build
 
 DEMO_MODEL = "smollm2"
 PROGRESS_EVERY_S = 5.0
@@ -75,15 +78,24 @@ def serve(
     model_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name for clients, if not the folder's.")
     ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    chat_template: ChatTemplateFile = None,
     store: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where sessions are kept over a restart.")
     ] = None,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Keep sessions in memory alone.")
     ] = False,
+    itl_target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Most between two tokens of a reply: long prompts are cut so that steps keep it.",
+        ),
+    ] = None,
+    timing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --itl-target: the times of steps here."),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate (PEM) to serve HTTPS with.")
     ] = None,
@@ -111,7 +123,9 @@ def serve(
         model_name = DEMO_MODEL  # as it was asked for
     name = own_name(model_name, model_dir)
     load_chat_template(model_dir, chat_template)  # before the engine's start, which takes long
-    chosen = choose_profile(profile, bool(upstreams), operator.say)
+    chosen = with_itl(
+        choose_profile(profile, bool(upstreams), operator.say), itl_target, timing, bool(upstreams)
+    )
     vllm = None
     if not upstreams:
         vllm = engine_config(chosen, model_dir, name, chat_template, operator.say)
@@ -181,6 +195,26 @@ def choose_profile(name: str | None, is_attached: bool, say: Progress) -> Profil
     return profile
 
 
+def with_itl(
+    profile: Profile, target_ms: float | None, timing: Path | None, is_attached: bool
+) -> Profile:
+    """The options go before the profile's file. Raises DuramenError for one without the other."""
+    if target_ms is None and timing is None:
+        return profile
+    if is_attached:
+        raise DuramenError(
+            "--itl-target is for a vLLM that is started here; start an upstream with "
+            f"{TARGET}, {TIMING} and --scheduler-cls {SCHEDULER_CLASS}"
+        )
+    if target_ms is None and profile.itl is not None:
+        target_ms = profile.itl.target_ms
+    if timing is None and profile.itl is not None:
+        timing = profile.itl.timing
+    if target_ms is None or timing is None:
+        raise DuramenError("--itl-target MS and --timing FILE go together: name both")
+    return replace(profile, itl=ItlTarget(target_ms, timing))
+
+
 def engine_config(
     profile: Profile,
     model_dir: Path,
@@ -194,6 +228,14 @@ def engine_config(
     for line in (fit.summary, *fit.notes):
         say(f"fit: {line}")
     fit.require()
+    if profile.itl is not None:
+        check_scheduler_version(installed_build()[1])
+        times = profile.itl.load_timing()
+        origin = "" if times.origin is Origin.CALIBRATED else ", not measured there"
+        say(
+            f"itl: at most {profile.itl.target_ms:g} ms between tokens, by the times of "
+            f"{times.model} on {times.device}, {times.engine}, {times.date}{origin}"
+        )
     return vllm_config(
         profile,
         model_dir,

@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from duramen.cli.main import INTERRUPTED
-from duramen.cli.options import SkipUnreadable, parse_size
+from duramen.cli.options import (
+    ChatTemplateFile,
+    ModelFolder,
+    SkipUnreadable,
+    TokenizerFolder,
+    parse_size,
+)
 from duramen.cli.output import as_text, with_head, write_text
 from duramen.cli.replay import find_folders, load_sessions, say_skipped
 from duramen.cli.study_table import as_table
@@ -29,9 +35,10 @@ from duramen.experiments.study.report import Report
 from duramen.experiments.study.results import LayoutResult
 from duramen.experiments.study.schedule import Pace, with_times
 from duramen.experiments.study.study import Study
-from duramen.layout.errors import DuramenError, PriceError
+from duramen.layout.errors import DuramenError, ModelError, PriceError
 from duramen.layout.tokenizer_files import read_json
-from duramen.serving.kv.footprint import kv_bytes_per_token
+from duramen.serving.kv.arch import Architecture
+from duramen.serving.kv.footprint import Footprint
 
 VARIANTS = ["zoned:step=4", "zoned:change=tombstone", "zoned:align=528"]
 LAYOUTS = [name.value for name in LayoutName] + VARIANTS
@@ -84,15 +91,9 @@ def layouts(
         Path | None,
         typer.Option(metavar="FILE", help="GPUs of yours, in the form of own_gpus.yaml."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Model folder, or smollm2 (the default).")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tokenizer folder, if not the model's.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template, if not the model's.")
-    ] = None,
+    model: ModelFolder = None,
+    tokenizer: TokenizerFolder = None,
+    chat_template: ChatTemplateFile = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 1,
     gap_s: Annotated[
         float, typer.Option("--gap", metavar="S", help="Seconds between calls without a time.")
@@ -142,8 +143,17 @@ def layouts(
         "devices": {name: device_json(device) for name, device in devices.items()},
     }
     config = read_json((model_dir or tokenizer_dir) / "config.json", required=False)
-    write_all(report_of(study, results, facts, kv_bytes_per_token(config)), out)
+    write_all(report_of(study, results, facts, kv_bytes_of(config)), out)
     wide_console().print(as_table(results, arms, [entry.name for entry in entries][:2], out))
+
+
+def kv_bytes_of(config: dict[str, Any]) -> int | None:
+    """Per token; None where the config is not understood, or it depends on a sequence's length."""
+    try:
+        footprint = Footprint.of(Architecture.from_config(config))
+    except ModelError:
+        return None
+    return footprint.bytes_per_token if footprint.is_proportional else None
 
 
 def report_of(

@@ -13,7 +13,9 @@ from typing import Any
 from duramen.kernels.device import Gpu, find_gpus
 from duramen.layout.errors import ModelError
 from duramen.layout.tokenizer_files import read_json
-from duramen.serving.kv.footprint import kv_bytes_per_token
+from duramen.serving.kv.arch import Architecture
+from duramen.serving.kv.footprint import Footprint
+from duramen.serving.kv.pages import lay_out
 from duramen.serving.profiles import Profile
 from duramen.serving.vllm.launch import CPU_KV_CACHE_GIB, default_block_size
 from duramen.serving.vllm.version import Build
@@ -48,7 +50,8 @@ CHANGE_MEMORY = (
 @dataclass(frozen=True)
 class Fit:
     """`memory_bytes`: of each GPU, or of the machine; `weight_bytes` and `kv_bytes_per_token` are
-    those of each GPU too. None: not known. `max_model_len`: what vLLM is to be started with.
+    those of each GPU too. None: not known. `kv_tokens`: in sequences of `max_model_len`, which is
+    what vLLM is to be started with.
     `problems`: why it will not do, each with what to change; `notes`: what else to know."""
 
     memory_bytes: int
@@ -90,7 +93,7 @@ class Fit:
 
 def check_fit(profile: Profile, model_dir: Path, gpus: Sequence[Gpu] | None = None) -> Fit:
     """`gpus`: those of the machine; None asks it. Raises ModelError where the model's files are
-    not all there, TokenizerError where config.json is not to be read."""
+    not all there or it cannot be split so, TokenizerError where config.json is not to be read."""
     config = read_json(model_dir / "config.json")
     num_gpus = profile.engine.tensor_parallel_size
     gpus = (find_gpus() or ()) if gpus is None else gpus
@@ -100,18 +103,20 @@ def check_fit(profile: Profile, model_dir: Path, gpus: Sequence[Gpu] | None = No
     usable = _usable_bytes(profile, memory)
     left = usable - weights - overhead
     pool = _pool_bytes(profile, left)
-    kv_bytes = kv_bytes_per_token(config)
-    if kv_bytes is not None:
-        kv_bytes = -(-kv_bytes // min(num_gpus, _kv_heads(config)))
+    footprint = _footprint(config, num_gpus)
+    max_model_len = _shorter(profile.engine.max_model_len, context_tokens(config))
     fit = Fit(
         memory_bytes=memory,
         usable_bytes=usable,
         weight_bytes=weights,
         overhead_bytes=overhead,
-        kv_bytes_per_token=kv_bytes,
-        kv_tokens=_pool_tokens(pool, kv_bytes, profile) if kv_bytes else None,
-        max_model_len=_shorter(profile.engine.max_model_len, context_tokens(config)),
+        kv_bytes_per_token=None,
+        kv_tokens=None,
+        max_model_len=max_model_len,
     )
+    if footprint is not None:
+        kv_tokens = _pool_tokens(pool, footprint, max_model_len, profile)
+        fit = replace(fit, kv_bytes_per_token=footprint.bytes_per_token, kv_tokens=kv_tokens)
     return replace(
         fit,
         problems=tuple(_problems(fit, profile, gpus, left, pool)),
@@ -153,11 +158,21 @@ def _pool_bytes(profile: Profile, left: int) -> int:
     return left if gib is None else gib * GIB
 
 
-def _pool_tokens(pool: int, kv_bytes: int, profile: Profile) -> int:
-    """Whole blocks, but for the one that vLLM never uses."""
+def _footprint(config: Mapping[str, Any], num_gpus: int) -> Footprint | None:
+    """None where the config is not understood."""
+    try:
+        arch = Architecture.from_config(config)
+    except ModelError:
+        return None
+    return Footprint.of(arch, num_gpus)
+
+
+def _pool_tokens(
+    pool: int, footprint: Footprint, max_model_len: int | None, profile: Profile
+) -> int:
     build: Build = "cpu" if profile.device is None else "gpu"
-    block_size = profile.engine.block_size or default_block_size(build)
-    return max(0, pool // (kv_bytes * block_size) - 1) * block_size
+    pages = lay_out(footprint, profile.engine.block_size or default_block_size(build))
+    return pages.num_tokens(pool, max_model_len or pages.block_tokens)
 
 
 def _problems(
@@ -214,11 +229,6 @@ def _more_room(profile: Profile) -> str:
     if profile.device is None:
         return "take a smaller model or a larger machine"
     return "share it between GPUs (engine.tensor_parallel_size) or take a quantized model"
-
-
-def _kv_heads(config: Mapping[str, Any]) -> int:
-    heads = config.get("num_key_value_heads") or config.get("num_attention_heads")
-    return heads if isinstance(heads, int) and heads > 0 else 1
 
 
 def _shorter(first: int | None, second: int | None) -> int | None:

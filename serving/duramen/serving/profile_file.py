@@ -16,6 +16,7 @@ from duramen.layout.errors import DuramenError
 from duramen.serving.gateway.settings import Limits, PolicySettings, SessionSettings, Settings
 from duramen.serving.profiles import Device, EngineFlags, Profile
 from duramen.serving.strict_yaml import parse_yaml, read_text
+from duramen.serving.vllm.itl_target import ItlTarget
 
 SECTIONS: dict[str, type] = {
     "engine": EngineFlags,
@@ -23,6 +24,7 @@ SECTIONS: dict[str, type] = {
     "limits": Limits,
     "sessions": SessionSettings,
     "policies": PolicySettings,
+    "itl": ItlTarget,
 }
 VALUES = ("note", "based_on", "aliases", "history", "chat_template_arguments")
 MAY_BE_ZERO = {
@@ -34,6 +36,7 @@ MAY_BE_ZERO = {
     "warm_roots",
     "overhead_gib",
 }
+MAY_BE_NONE = ("device", "itl")
 MOST = {"gpu_memory_utilization": 1}
 MOST_OF_ALL = 2**53
 
@@ -92,10 +95,8 @@ def _check_keys(given: Mapping[Any, Any], known: tuple[str, ...], where: str, un
 def _without_reasons(key: str, part: Any, where: str) -> Any:
     if key not in SECTIONS:
         return _plain(part)
-    if part is None and key != "device":  # a heading with nothing under it
-        return {}
     if part is None:
-        return None
+        return None if key in MAY_BE_NONE else {}  # a heading with nothing under it
     if not isinstance(part, dict):
         raise DuramenError(f"{where}: {key} must hold keys, not {type(part).__name__}")
     _check_keys(part, tuple(each.name for each in fields(SECTIONS[key])), where, f"{key}.")
@@ -127,13 +128,13 @@ def _profile(name: str, raw: Raw, where: str) -> Profile:
     for key in VALUES:
         if key in raw and key in hints:
             parts[key] = _convert(raw[key], hints[key], key, where)
-    return Profile(
-        name,
-        _convert(raw["note"], str, "note", where) if "note" in raw else "",
-        parts.pop("engine", EngineFlags()),
-        parts.pop("device", None),
-        Settings(**parts),
-    )
+    note = _convert(raw["note"], str, "note", where) if "note" in raw else ""
+    engine = parts.pop("engine", EngineFlags())
+    device, itl = parts.pop("device", None), parts.pop("itl", None)
+    try:
+        return Profile(name, note, engine, device, Settings(**parts), itl)
+    except DuramenError as error:
+        raise DuramenError(f"{where}: {error}") from None
 
 
 def _section(to: type, given: Mapping[str, Any], section: str, where: str) -> Any:

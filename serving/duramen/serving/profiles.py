@@ -12,6 +12,7 @@ from pathlib import Path
 from duramen.kernels.device import Gpu, find_gpus
 from duramen.layout.errors import DuramenError, EngineError
 from duramen.serving.gateway.settings import Settings
+from duramen.serving.vllm.itl_target import ItlTarget
 from duramen.serving.vllm.launch import VllmConfig
 from duramen.serving.vllm.version import Build, installed_build
 
@@ -94,13 +95,22 @@ class Device:
 
 @dataclass(frozen=True)
 class Profile:
-    """`device` None: a CPU. `note`: what its user should know, one line."""
+    """`device` None: a CPU. `note`: what its user should know, one line. `itl` None: vLLM's own
+    scheduler, with no target between tokens.
+
+    Raises DuramenError where `itl` and another scheduler are asked for.
+    """
 
     name: str
     note: str = ""
     engine: EngineFlags = field(default_factory=EngineFlags)
     device: Device | None = None
     settings: Settings = field(default_factory=Settings)
+    itl: ItlTarget | None = None
+
+    def __post_init__(self) -> None:
+        if self.itl is not None and "--scheduler-cls" in self.engine.extra_flags:
+            raise DuramenError("a target between tokens and --scheduler-cls exclude each other")
 
 
 def _check_extra(flag: str) -> None:
@@ -177,6 +187,7 @@ def vllm_config(
         tool_parser=engine.tool_parser,
         reasoning_parser=engine.reasoning_parser,
         model_name=model_name,
+        itl=profile.itl,
         # a line per request would fill the disk of a server that runs for months
         extra_args=("--uvicorn-log-level", "warning", *engine.extra_args),
     )

@@ -16,15 +16,18 @@ from duramen.serving.gateway.admission import Admission
 from duramen.serving.gateway.bodies import Bodies
 from duramen.serving.gateway.breaks import Breaks
 from duramen.serving.gateway.chores import chores
+from duramen.serving.gateway.engine_ledger import held_in_all, open_ledger
 from duramen.serving.gateway.engines import Engines, Member, ServedEngine
 from duramen.serving.gateway.gateway import Gateway, ServedModel, Serving
+from duramen.serving.gateway.gauges import Levels
 from duramen.serving.gateway.histories import Histories
-from duramen.serving.gateway.metrics import Levels, Metrics
+from duramen.serving.gateway.metrics import Metrics
 from duramen.serving.gateway.policies.warm import RecentRoots, Send, warm
 from duramen.serving.gateway.residency import resident_in_all
 from duramen.serving.gateway.serve_config import ServeConfig
 from duramen.serving.gateway.sessions.conversation import Conversations, Model
 from duramen.serving.gateway.sessions.null_store import NullStore
+from duramen.serving.gateway.sessions.records import Scope
 from duramen.serving.gateway.sessions.store import SqliteStore
 from duramen.serving.gateway.sessions.store_protocol import Store
 from duramen.serving.gateway.sessions.tree import SessionTree
@@ -32,6 +35,7 @@ from duramen.serving.gateway.supervise import ATTACHED, Patience, Supervisor
 from duramen.serving.gateway.tenants import Tenants
 from duramen.serving.gateway.upstream_body import chat_body
 from duramen.serving.kv.attribute import Flights
+from duramen.serving.kv.ledger import Held, Owner
 from duramen.serving.vllm.engine import VllmEngine, attach, launch
 from duramen.serving.vllm.facts import eos_token_ids
 from duramen.serving.vllm.launch import Progress
@@ -83,8 +87,14 @@ async def open_gateway(
     """Everything but the port; the engines' supervisors are made and not yet run."""
     settings, key_file = config.settings, config.api_key_file
     store = _open_store(config)
-    tree = SessionTree(store, settings.sessions.memory_bytes)
     members: list[Member] = []
+
+    def on_forget(scope: Scope, session_id: str) -> None:
+        for member in members:
+            if member.ledger is not None:
+                member.ledger.leave(scope, session_id)
+
+    tree = SessionTree(store, settings.sessions.memory_bytes, on_forget)
     gateway = Gateway(
         settings=settings,
         tenants=Tenants.load(key_file, config.operator.say) if key_file else Tenants.open_to_all(),
@@ -116,6 +126,7 @@ def _open_store(config: ServeConfig) -> Store:
 def _levels(gateway: Gateway) -> Levels:
     members = gateway.engines.members
     mirrors = [m.engine.mirror for m in members if m.engine and m.engine.mirror]
+    reports = {m.name: m.engine.itl_report() for m in members if m.engine}
     return Levels(
         num_running=gateway.admission.num_running,
         num_queued=gateway.admission.num_queued,
@@ -124,7 +135,18 @@ def _levels(gateway: Gateway) -> Levels:
         sessions_bytes=gateway.tree.num_bytes,
         resident_tokens=resident_in_all(gateway.tree.sessions, mirrors) if mirrors else None,
         num_preemptions={m.name: m.num_preemptions for m in members},
+        itl_reports={name: report for name, report in reports.items() if report},
+        kv_held=_kv_held(members),
     )
+
+
+def _kv_held(members: Sequence[Member]) -> dict[Owner, Held] | None:
+    """None where nothing is kept, and while it is not known of one engine what is resident."""
+    kept = [member for member in members if member.ledger is not None]
+    mirrors = [member.engine.mirror if member.engine else None for member in kept]
+    if not kept or any(mirror is None or mirror.broken for mirror in mirrors):
+        return None
+    return held_in_all(member.ledger for member in kept if member.ledger)
 
 
 class _BringUp:
@@ -158,6 +180,12 @@ class _BringUp:
         if generation > 1:
             gateway.metrics.engine_restarted()
         log.event("engine_ready", engine=member.name, generation=generation)
+        if engine.mirror is not None:
+            member.ledger = member.ledger or open_ledger(
+                engine.info, _block_size(engine), self._config
+            )
+            if member.ledger is not None:
+                engine.mirror.watch(member.ledger)
         if gateway.up is None:
             gateway.up = self._serving(engine)
         else:

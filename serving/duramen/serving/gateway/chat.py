@@ -139,6 +139,8 @@ class ChatService:
         if opened.relation == "new":
             root = opened.prompt.token_ids[: shared_tokens(opened.prompt)]
             self._gateway.roots.use(root, call.salt)
+        if member.ledger is not None:
+            call.chain = member.ledger.sent(opened, call.tenant.name)
 
     async def _stream(
         self,
@@ -205,4 +207,6 @@ def _land(
             num_removed=engine.mirror.num_removed if engine.mirror else 0,
             computed=[*opened.blocks, *split_hashes(answer.reply_hashes)],
         )
+    if member.ledger is not None and call.chain is not None:
+        member.ledger.ended(call.chain)
     call.serving.conversations.ended(opened, msgspec.json.encode(call.explanation()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
+from duramen.serving.gateway.engine_ledger import EngineLedger
 from duramen.serving.gateway.errors import ApiError
 from duramen.serving.gateway.supervise import Supervised, Supervisor
 from duramen.serving.kv.attribute import Flights
@@ -25,13 +26,15 @@ class ServedEngine(ChatEngine, Supervised, Protocol):
 @dataclass
 class Member:
     """`flights`: the calls that run on it. `takes_priority`: its scheduler orders by priority.
-    `num_preemptions`: since it started, None if it does not say."""
+    `num_preemptions`: since it started, None if it does not say. `ledger`: of its cache, over its
+    restarts; None where it publishes no events or its blocks' bytes are not known."""
 
     name: str
     supervisor: Supervisor[ServedEngine]
     flights: Flights
     takes_priority: bool = False
     num_preemptions: int | None = None
+    ledger: EngineLedger | None = None
 
     @property
     def engine(self) -> ServedEngine | None:
@@ -58,6 +61,10 @@ class Engines:
     def mirror_for(self, session_id: str) -> KvMirror | None:
         found = self._ready_for(session_id)
         return found[1].mirror if found else None
+
+    def ledger_for(self, session_id: str) -> EngineLedger | None:
+        found = self._ready_for(session_id)
+        return found[0].ledger if found else None
 
     def _ready_for(self, session_id: str) -> tuple[Member, ServedEngine] | None:
         ready = [(m, m.supervisor.engine) for m in self.members]

@@ -18,6 +18,7 @@ from duramen.serving.gateway.lay_out import LaidOut
 from duramen.serving.gateway.sessions.conversation import Opened
 from duramen.serving.gateway.tenants import Tenant
 from duramen.serving.kv.attribute import Flight, Mismatch
+from duramen.serving.kv.held import Chain
 
 
 @dataclass
@@ -25,7 +26,7 @@ class OngoingCall:
     """Filled in as the call goes on; None is "not known" or "did not come to that".
 
     `laid_out` None: not token-exact, because of `why_not_exact`. `name`: how the client calls the
-    model. `store_s`: what it waited for group commits.
+    model. `chain`: what it holds of the cache. `store_s`: what it waited for group commits.
     """
 
     request_id: str
@@ -41,6 +42,7 @@ class OngoingCall:
     look: Look | None = None
     queued_s: float | None = None
     flight: Flight | None = None
+    chain: Chain | None = None
     mismatch: Mismatch | None = None
     answer: ChatAnswer | None = None
     store_s: float | None = None

@@ -62,11 +62,13 @@ class SessionPages:
         if mirror is not None and not mirror.broken:
             counted = resident_tokens(session, mirror)
             resident = {zone.name.lower(): counted[zone] for zone in Zone}
+        ledger = self._gateway.engines.ledger_for(session.session_id)
         turns = sorted(session.turns(), key=lambda turn: turn.created_s)
         return {
             "id": session.session_id,
             "object": "session",
             "resident_tokens": resident,
+            "kv": ledger.page(session.scope, session.session_id) if ledger else None,
             "calls": [_call(turn) for turn in turns],
         }
 

@@ -10,8 +10,21 @@ number that may be wrong.
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 from duramen.layout.blocks import BlockHash, block_hashes
+
+
+class BlockWatcher(Protocol):
+    """Hears of each copy of a block that comes and goes."""
+
+    def stored(self, block: BlockHash, parent: BlockHash | None) -> None:
+        """`parent`: the block before it, None if there is none or it is not known."""
+
+    def removed(self, block: BlockHash) -> None: ...
+
+    def cleared(self) -> None:
+        """Nothing is resident, or what is resident is not known any more."""
 
 
 class KvMirror:
@@ -26,6 +39,14 @@ class KvMirror:
         self._hash_of: dict[Hashable, BlockHash] = {}  # the engine's hash -> ours
         self._num_copies: Counter[BlockHash] = Counter()
         self._num_named: Counter[Hashable] = Counter()  # copies under one of the engine's hashes
+        self._watcher: BlockWatcher | None = None
+
+    def watch(self, watcher: BlockWatcher) -> None:
+        """Tell it what is resident now, and from now on what changes."""
+        watcher.cleared()
+        for own_hash in self._num_copies.elements():
+            watcher.stored(own_hash, None)
+        self._watcher = watcher
 
     @property
     def num_resident_blocks(self) -> int:
@@ -50,14 +71,18 @@ class KvMirror:
         if parent is not None and parent not in self._hash_of:
             self.break_off("a block was stored behind one that the mirror never saw")
             return
-        if parent is None:
+        before = None if parent is None else self._hash_of[parent]
+        if before is None:
             own_hashes = block_hashes(token_ids, self.block_size, salt)
         else:
-            own_hashes = block_hashes(token_ids, self.block_size, parent=self._hash_of[parent])
+            own_hashes = block_hashes(token_ids, self.block_size, parent=before)
         for engine_hash, own_hash in zip(engine_hashes, own_hashes, strict=True):
             self._hash_of[engine_hash] = own_hash
             self._num_copies[own_hash] += 1
             self._num_named[engine_hash] += 1
+            if self._watcher is not None:
+                self._watcher.stored(own_hash, before)
+            before = own_hash
 
     def remove(self, engine_hashes: Sequence[Hashable]) -> None:
         """Take one copy of each block away."""
@@ -69,6 +94,8 @@ class KvMirror:
                 self.break_off("a block was removed that the mirror never saw")
                 return
             self.num_removed += 1
+            if self._watcher is not None:
+                self._watcher.removed(own_hash)
             self._num_copies[own_hash] -= 1
             if self._num_copies[own_hash] == 0:
                 del self._num_copies[own_hash]
@@ -79,16 +106,12 @@ class KvMirror:
 
     def clear(self) -> None:
         """The cache is empty: whatever was missed before no longer matters."""
-        self._hash_of.clear()
-        self._num_copies.clear()
-        self._num_named.clear()
+        self._empty()
         self.broken = None
 
     def break_off(self, reason: str) -> None:
         """Predict nothing until the next clear()."""
-        self._hash_of.clear()
-        self._num_copies.clear()
-        self._num_named.clear()
+        self._empty()
         self.broken = self.broken or reason
 
     def resident(self, hashes: Sequence[BlockHash], num_tokens: int) -> int | None:
@@ -110,3 +133,10 @@ class KvMirror:
         """Whether every full block of `token_ids` is known to be resident."""
         own_hashes = block_hashes(token_ids, self.block_size, salt)
         return not self.broken and all(own_hash in self._num_copies for own_hash in own_hashes)
+
+    def _empty(self) -> None:
+        self._hash_of.clear()
+        self._num_copies.clear()
+        self._num_named.clear()
+        if self._watcher is not None:
+            self._watcher.cleared()

@@ -8,9 +8,12 @@ from typing import Any
 
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.kv.mirror import KvMirror
+from duramen.serving.timing_profile import Flag
 from duramen.serving.vllm.events import EventFeed
 from duramen.serving.vllm.facts import eos_token_ids, read_facts
+from duramen.serving.vllm.flags import read_flags
 from duramen.serving.vllm.http import EngineHttp
+from duramen.serving.vllm.itl_report import ItlReport
 from duramen.serving.vllm.launch import EventEndpoints, Progress, VllmConfig, VllmProcess
 from duramen.serving.vllm.protocol import Completion, EngineInfo, OnTokens, Sampling, Tool
 from duramen.serving.vllm.seam import Seam, find_seam
@@ -46,6 +49,13 @@ class VllmEngine:
 
     async def num_preemptions(self) -> int | None:
         return parse_preemptions((await self._http.get("/metrics")).decode())
+
+    async def flags(self) -> dict[str, Flag]:
+        """Those that decide how it batches; empty where the server does not say."""
+        return await read_flags(self._http)
+
+    def itl_report(self) -> ItlReport | None:
+        return None if self._process is None else self._process.itl_report()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._http.post(path, body)
@@ -185,6 +195,7 @@ async def _connect(
             num_kv_blocks=facts.num_kv_blocks,
             eos_token_ids=eos_token_ids(model_dir) if model_dir else (),
             reports_cached=probe.cached_tokens is not None,
+            kv_dtype=facts.kv_dtype,
         )
         engine = VllmEngine(http, seam, info, dev_mode=facts.dev_mode)
         if events is not None:

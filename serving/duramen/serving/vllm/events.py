@@ -75,6 +75,7 @@ class EventFeed:
         with suppress(asyncio.CancelledError):
             await self._task
         self._context.destroy(linger=0)
+        self._mirror.break_off("the engine's events are not followed any more")
 
     async def _follow(self) -> None:
         while True:

@@ -15,7 +15,8 @@ from duramen.serving.vllm.version import check_version
 
 @dataclass(frozen=True)
 class Facts:
-    """`unit_tokens`: match unit. `dev_mode`: whether vLLM serves /reset_prefix_cache."""
+    """`unit_tokens`: match unit. `dev_mode`: whether vLLM serves /reset_prefix_cache.
+    `kv_dtype`: as --kv-cache-dtype has it."""
 
     version: str
     model: str
@@ -24,6 +25,7 @@ class Facts:
     unit_tokens: int
     num_kv_blocks: int | None
     dev_mode: bool
+    kv_dtype: str = "auto"
 
 
 async def read_facts(http: EngineHttp, model: str | None) -> Facts:
@@ -60,6 +62,7 @@ async def facts_of(http: EngineHttp, model: str | None, version: str) -> Facts:
         unit_tokens=unit or block_size,
         num_kv_blocks=_number(labels, "num_gpu_blocks"),
         dev_mode=await _has_dev_mode(http),
+        kv_dtype=labels.get("cache_dtype", "auto"),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.vllm.fake import EOS, Decode, FakeEngine, sample
 from duramen.serving.vllm.gathered import Gathered
+from duramen.serving.vllm.itl_report import ItlReport
 from duramen.serving.vllm.protocol import CHAT_PATH, Sampling
 
 CHAT = CHAT_PATH
@@ -58,6 +59,9 @@ class FakeChatEngine(FakeEngine):
         self._dead.set()
 
     async def num_preemptions(self) -> int | None:
+        return None
+
+    def itl_report(self) -> ItlReport | None:
         return None
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:

@@ -15,8 +15,15 @@ from typing import Literal
 import msgspec
 
 from duramen.layout.errors import EngineError
+from duramen.serving.vllm.itl_report import ItlReport, read_report
+from duramen.serving.vllm.itl_target import SCHEDULER_CLASS, ItlTarget
 from duramen.serving.vllm.log import explain_log
-from duramen.serving.vllm.version import Build, check_version, installed_build
+from duramen.serving.vllm.version import (
+    Build,
+    check_scheduler_version,
+    check_version,
+    installed_build,
+)
 
 Progress = Callable[[str], None]
 
@@ -54,6 +61,7 @@ class VllmConfig:
     reasoning_parser: str | None = None
     model_name: str | None = None  # that it is served under; None: its folder
     scale_out: bool = False  # also serve /inference/v1/generate and render/derender
+    itl: ItlTarget | None = None  # None: vLLM's own scheduler
     extra_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -75,12 +83,15 @@ class VllmProcess:
     def __init__(self, config: VllmConfig) -> None:
         build, version = installed_build()
         check_version(version)
+        if config.itl is not None:
+            check_scheduler_version(version)
         port = config.port if config.port is not None else free_port()
         _check_port(port)
         self.url = f"http://{HOST}:{port}"
         self.model_dir = config.model_dir
         self._directory = Path(tempfile.mkdtemp(prefix="duramen-vllm-"))
         self.log_file = self._directory / "vllm.log"
+        self._itl_report_file = self._directory / "itl_report"
         self.events = EventEndpoints(
             publish=f"ipc://{self._directory}/events", replay=f"ipc://{self._directory}/replay"
         )
@@ -92,7 +103,7 @@ class VllmProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | ENVIRONMENT | _build_environment(config, build),
+                env=os.environ | ENVIRONMENT | self._environment(config, build),
                 start_new_session=True,  # Ctrl-C must reach us only
             )
 
@@ -104,6 +115,10 @@ class VllmProcess:
     def guard_pid(self) -> int:
         """The process that starts and ends the server; the server leads a session of its own."""
         return self._guard.pid
+
+    def itl_report(self) -> ItlReport | None:
+        """What its scheduler did to hold its target; None where it has none, or no step yet."""
+        return read_report(self._itl_report_file)
 
     def explain(self) -> str:
         """What the log says of a failure, or that the server was stopped: a sentence."""
@@ -120,6 +135,10 @@ class VllmProcess:
             self._guard.wait(timeout=STOP_TIMEOUT_S)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _environment(self, config: VllmConfig, build: Build) -> dict[str, str]:
+        itl = {} if config.itl is None else config.itl.as_environment(self._itl_report_file)
+        return _build_environment(config, build) | itl
 
 
 def _command(config: VllmConfig, build: Build, port: int, events: EventEndpoints) -> list[str]:
@@ -164,6 +183,7 @@ def _options(config: VllmConfig, build: Build) -> dict[str, object]:
         "--max-num-batched-tokens": config.max_num_batched_tokens,
         "--long-prefill-token-threshold": config.long_prefill_token_threshold,
         "--scheduling-policy": config.scheduling_policy,
+        "--scheduler-cls": None if config.itl is None else SCHEDULER_CLASS,
         "--chat-template": config.chat_template,
         "--reasoning-parser": config.reasoning_parser,
         "--served-model-name": config.model_name,

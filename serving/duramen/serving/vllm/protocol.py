@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from duramen.layout.errors import LayoutError
 from duramen.serving.kv.mirror import KvMirror
+from duramen.serving.vllm.itl_report import ItlReport
 from duramen.serving.vllm.timings import EngineTimes
 
 CHAT_PATH = "/v1/chat/completions"
@@ -49,6 +50,7 @@ class EngineInfo:
     num_kv_blocks: int | None
     eos_token_ids: tuple[int, ...]  # empty if not known
     reports_cached: bool
+    kv_dtype: str = "auto"  # as vLLM's --kv-cache-dtype has it
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,10 @@ class ChatEngine(Engine, Protocol):
 
     async def num_preemptions(self) -> int | None:
         """Requests that lost their KV blocks while they ran, since its start; None: not said."""
+
+    def itl_report(self) -> ItlReport | None:
+        """What its scheduler did to hold its target between tokens; None: it has none, or does not
+        say."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer's JSON. Raises RequestError, EngineError."""

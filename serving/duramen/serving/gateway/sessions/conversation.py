@@ -127,7 +127,8 @@ class Conversations:
         if parent is not None and match.seen is not None:
             parent = self._as_seen(parent, match, request, question.keys)
         new = _with_suffix(request.messages[match.num_messages :], request.suffix)
-        padding = num_past = 0
+        past_ids = ids_of(path_to(parent))
+        padding, num_past = 0, len(past_ids)
         past_messages: list[Message] = []
         if parent is None:
             began = began_at(near.turn, now)
@@ -138,11 +139,10 @@ class Conversations:
                 head, transcript, prompt = self._start(request, new, began)
                 padding = len(prompt.token_ids) - num_before
         else:
-            head, transcript, past_messages = self._resume(parent)
-            num_past = len(transcript.token_ids)
+            head, transcript, past_messages = self._resume(parent, past_ids)
             prompt = transcript.extend(self.model.template.prepared(new))
         session_id = _session_of(near.turn, parent) or request.session
-        recorded = common_prefix(list(prompt.token_ids), _ids_to(near.turn, parent))
+        recorded = common_prefix(list(prompt.token_ids), _ids_to(near.turn, parent, past_ids))
         rewritten = recorded < num_past
         if rewritten:  # by the template: a first turn of its own
             parent, new, num_past = None, [*past_messages, *new], 0
@@ -304,20 +304,21 @@ class Conversations:
             messages, shared_tokens(prompt), request.align_unit, lambda text: len(count(text))
         )
 
-    def _resume(self, parent: Reply) -> tuple[Head, Transcript, list[Message]]:
-        """The transcript up to the reply, and its messages as they were sent."""
+    def _resume(self, parent: Reply, ids: "array[int]") -> tuple[Head, Transcript, list[Message]]:
+        """The transcript up to the reply, all of whose ids are `ids`, and its messages as they were
+        sent."""
         path = path_to(parent)
         head = head_of(parent.turn)
-        ids = array("I")
         messages: list[Message] = []
         replies: list[Sampled] = []
+        end = 0
         for node in path:
+            start, end = end, end + len(node.token_ids)
             if isinstance(node, Turn):
                 messages += msgspec.json.decode(node.messages)
             else:
-                replies.append(Sampled(len(messages), len(ids), len(ids) + len(node.token_ids)))
+                replies.append(Sampled(len(messages), start, end))
                 messages.append(msgspec.json.decode(node.message))
-            ids.extend(node.token_ids)
         transcript = self._transcript(head)
         transcript.resume(
             Frozen(
@@ -367,11 +368,12 @@ def _relation(match: Match, near: Nearest, key: bytes) -> Relation:
     return "retries" if match.reply.turns else "extends"
 
 
-def _ids_to(turn: Turn | None, reply: Reply | None) -> list[int]:
-    """All ids up to the end of `turn`, or else of `reply`."""
-    if turn is not None:
-        return ids_of([*path_to(turn.parent), turn]).tolist()
-    return ids_of(path_to(reply)).tolist()
+def _ids_to(turn: Turn | None, reply: Reply | None, past_ids: "array[int]") -> list[int]:
+    """All ids up to the end of `turn`, or else of `reply`: those are `past_ids`."""
+    if turn is None:
+        return past_ids.tolist()
+    before = past_ids if turn.parent is reply else ids_of(path_to(turn.parent))
+    return (before + turn.token_ids).tolist()
 
 
 def _other_head(match: Match, request: ConversationRequest) -> Literal["tools", "arguments"] | None:

@@ -1,7 +1,7 @@
 """The sessions in memory, found by content; others are loaded when they are asked for."""
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -35,10 +35,16 @@ class Session:
 
 class SessionTree:
     """Sessions up to `limit_bytes`, the least recently used leave first. A session is in memory as
-    a whole or not at all."""
+    a whole or not at all. `on_forget` hears of each that has left it."""
 
-    def __init__(self, store: Store, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limit_bytes: int,
+        on_forget: Callable[[Scope, str], None] = lambda scope, session_id: None,
+    ) -> None:
         self.store = store
+        self._on_forget = on_forget
         self._limit_bytes = limit_bytes
         self._sessions: OrderedDict[tuple[Scope, str], Session] = OrderedDict()
         self._turns: defaultdict[tuple[Scope, Key], list[Turn]] = defaultdict(list)
@@ -167,6 +173,7 @@ class SessionTree:
             _drop(self._turns, (scope, turn.key), turn)
             for reply in turn.replies:
                 _drop(self._replies, (scope, reply.key), reply)
+        self._on_forget(scope, session_id)
 
     def _index(self, session: Session, turn: Turn) -> None:
         if turn.parent is None:

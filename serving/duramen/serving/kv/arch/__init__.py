@@ -1,0 +1,133 @@
+"""One parse of a model's config.json: what its layers keep and compute.
+
+Everything that asks how large or how dear a model is starts here. What the config does not say, and
+kinds of models that keep something else, are refused with the key that is to blame.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from duramen.serving.kv.arch.attention import attention_of
+from duramen.serving.kv.arch.fields import Fields
+from duramen.serving.kv.arch.kinds import Kind, kinds_of, num_layers_of
+from duramen.serving.kv.arch.layers import (
+    DTYPE_BYTES,
+    Attention,
+    Indexer,
+    Latent,
+    Layer,
+    Mixer,
+    Mlp,
+    State,
+)
+from duramen.serving.kv.arch.mlp import dense, experts, mlp_of
+from duramen.serving.kv.arch.states import has_state, state_of
+
+__all__ = [
+    "DTYPE_BYTES",
+    "Architecture",
+    "Attention",
+    "Indexer",
+    "Latent",
+    "Layer",
+    "Mixer",
+    "Mlp",
+    "State",
+]
+
+_ENCODERS = (
+    "albert",
+    "bert",
+    "clip_text_model",
+    "deberta",
+    "distilbert",
+    "electra",
+    "esm",
+    "modernbert",
+    "mpnet",
+    "nomic_bert",
+    "roberta",
+    "siglip_text_model",
+    "xlm-roberta",
+    "xlm_roberta",
+)
+_FOREIGN = (  # prefixes of keys that speak of layers that only certain families have
+    "attention_other_setting",
+    "attn_layer_",
+    "block_configs",
+    "block_types",
+    "compress_ratios",
+    "conv_",
+    "cross_attention_layers",
+    "global_head_dim",
+    "hybrid_",
+    "linear_",
+    "lru_",
+    "mamba_",
+    "sparse_attention",
+    "ssm_",
+    "swa_",
+)
+_WITHOUT_MLP = ("falcon_mamba", "mamba", "mamba2", "nemotron_h")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """`dtype`: of weights and activations as served: float32 is loaded as bfloat16."""
+
+    model_type: str
+    hidden_size: int
+    vocab_size: int
+    layers: tuple[Layer, ...]
+    dtype: str
+    is_tied: bool
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
+        """Raises ModelError, naming the key that is missing, wrong or not understood."""
+        fields = Fields(config)
+        _refuse_others(fields)
+        num_layers = num_layers_of(fields)
+        dtype = _dtype(fields)
+        kinds = kinds_of(fields, num_layers)
+        return cls(
+            model_type=fields.model_type,
+            hidden_size=fields.count("hidden_size", "n_embd", "d_model"),
+            vocab_size=fields.count("vocab_size", "padded_vocab_size"),
+            layers=tuple(
+                _layer(fields, kind, index, num_layers, dtype) for index, kind in enumerate(kinds)
+            ),
+            dtype=dtype,
+            is_tied=fields.flag("tie_word_embeddings"),
+        )
+
+
+def _refuse_others(fields: Fields) -> None:
+    if fields.get("is_encoder_decoder"):
+        raise fields.wrong("is_encoder_decoder is true: only decoders are known")
+    if fields.model_type in _ENCODERS:
+        raise fields.wrong("model_type is an encoder's, which keeps no KV cache")
+    if has_state(fields):
+        return
+    foreign = next((key for key in fields.own_keys() if key.startswith(_FOREIGN)), None)
+    if foreign is not None:
+        raise fields.wrong(f"{foreign} speaks of layers that are not known for this model_type")
+
+
+def _dtype(fields: Fields) -> str:
+    found = fields.dtype("dtype", "torch_dtype")
+    return "bfloat16" if found is None or found == "float32" else found
+
+
+def _layer(fields: Fields, kind: Kind, index: int, num_layers: int, dtype: str) -> Layer:
+    if kind is Kind.MLP:
+        return Layer(None, dense(fields, index, num_layers))
+    if kind is Kind.EXPERTS:
+        return Layer(None, experts(fields))
+    has_mlp = fields.model_type not in _WITHOUT_MLP
+    mlp = mlp_of(fields, index, num_layers) if has_mlp else None
+    if kind is Kind.STATE:
+        return Layer(state_of(fields, dtype), mlp)
+    mixer = attention_of(fields, kind, index, num_layers)
+    return Layer(mixer, mlp, state_of(fields, dtype) if kind is Kind.BESIDE else None)
