@@ -1,5 +1,8 @@
 """Volatile values as agents in the field write them, told from what a hand edits."""
 
+import json
+from pathlib import Path
+
 import pytest
 import volatile_pairs as listed
 
@@ -141,3 +144,27 @@ def test_a_number_that_names_something_and_an_hour_that_was_agreed(old, new, pla
 )
 def test_what_still_counts_beside_them(expected, old, new):
     assert cause(old, new, ROOT) == expected
+
+
+# of hand-written lines: values are open-ended, and some are not told yet
+MIN_TOLD = {"clock": 0.96, "counter": 0.98, "uuid-or-hash": 0.98, "history-edited": 0.98}
+PLACES = {
+    "system": ROOT,
+    "tool description": ROOT,
+    "first user": FIRST_USER,
+}
+
+
+@pytest.mark.parametrize(("expected", "least"), list(MIN_TOLD.items()))
+def test_lines_of_many_kinds_of_prompts(expected, least):
+    """[cause, place, line, before, after], by authors who had not seen the rules."""
+    path = Path(__file__).with_name("volatile_lines.jsonl")
+    rows = [json.loads(row) for row in path.read_text("utf-8").splitlines()]
+    rows = [row for row in rows if row[0] == expected]
+    missed = []
+    for _, place, line, *values in rows:
+        texts = [f"Be careful.\n{line.replace('{}', value)}\nBe brief.\n" for value in values]
+        if (told := cause(*texts, PLACES[place])) != expected:
+            missed.append((told, place, line, *values))
+    assert len(rows) > 150
+    assert len(missed) <= (1 - least) * len(rows), missed

@@ -17,6 +17,8 @@ from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.spots import Spot, shown_values
 
 _NEAR_S = 40 * 86_400.0  # a maintainer seldom changes a date by less
+_TICK_S = 2 * 86_400.0
+_MINUTES_S = 3_600.0
 _BEHIND_CHARS = 40
 _NOW = re.compile(
     r"\b(?:now|today|tonight|current(?:ly)?|as of|it is|it's|time ?stamp|generated|resets? (?:at"
@@ -176,6 +178,17 @@ def clock_change(was: Spot, now: Spot, place: Place) -> Change | None:
     return Change("clock", sure, shown_values(was, now)) if sure else None
 
 
+def example_change(was: Spot, now: Spot) -> Change | None:
+    """A date of an example that is up to two days later: no other one was chosen, a program wrote
+    the day."""
+    was, now = _field(was), _field(now)
+    step_s = _step_s(was.value, now.value)
+    dated = forms(was.value) & forms(now.value) & {"date", "epoch", "seconds"}
+    if not dated or step_s is None or not 0 < step_s <= _TICK_S:
+        return None
+    return Change("clock", 0.8, shown_values(was, now))
+
+
 def tells_now(text: str) -> bool:
     return _NOW.search(text) is not None
 
@@ -237,9 +250,12 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
         told = len(was.words)
     elif told < 0 and _NOW.search(was.right[:_BEHIND_CHARS]):
         told = 0
+    step_s = _step_s(was.value, now.value)
+    by_minutes = {"date", "time"} <= common and step_s is not None and 0 < step_s < _MINUTES_S
+    if by_minutes and place.is_root:
+        return 0.85
     if fixed > told or (told < 0 and (_RECURS.match(was.right) or _UNTIL.match(was.right))):
         return 0.0
-    step_s = _step_s(was.value, now.value)
     backward = step_s is not None and step_s < 0 and bool(common & {"date", "epoch"})
     if told >= 0:
         return 0.7 if backward else 0.98
@@ -267,7 +283,7 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
     apart = _OPENING_BRACKET.match(was.left) or _SENT.search(was.left)
     if place.is_first_user and common & {"time"} and apart:
         return 0.8
-    a_stamp = {"date", "time"} <= common and step_s is not None and 0 <= step_s <= 2 * 86_400
+    a_stamp = {"date", "time"} <= common and step_s is not None and 0 <= step_s <= _TICK_S
     if a_stamp and place.is_first_user:
         return 0.7
     near = step_s is None or 0 <= step_s <= _NEAR_S

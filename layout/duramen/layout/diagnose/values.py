@@ -13,6 +13,7 @@ from duramen.layout.diagnose.change import Change
 from duramen.layout.diagnose.clocks import (
     clock_change,
     countdown_change,
+    example_change,
     is_time,
     tells_now,
     told_change,
@@ -52,7 +53,7 @@ def value_change(old: str, new: str, region: Difference, place: Place) -> Change
     was, now = _narrowed(_with_ascii_digits(old), _with_ascii_digits(new), region)
     example = _EXAMPLE.search(was.words[-40:])
     if example and not tells_now(was.words[-40:][example.end() :]):
-        return None
+        return example_change(was, now)
     if place.is_first_user and "\n" in old.strip() and _is_of_client(was):
         place = replace(place, is_root=True)
     if is_time(was, now) and not is_numbered(was, now):
