@@ -25,7 +25,8 @@ _MONTH_NAMES = (
     " decembrie",
     "ιανουάριος φεβρουάριος μάρτιος απρίλιος μάιος ιούνιος ιούλιος αύγουστος σεπτέμβριος οκτώβριος"
     " νοέμβριος δεκέμβριος",
-    "มกราคม กุมภาพันธ์ มีนาคม เมษายน พฤษภาคม มิถุนายน กรกฎาคม สิงหาคม กันยายน ตุลาคม พฤศจิกายน ธันวาคม",
+    "มกราคม กุมภาพันธ์ มีนาคม เมษายน พฤษภาคม มิถุนายน กรกฎาคม สิงหาคม กันยายน ตุลาคม พฤศจิกายน"
+    " ธันวาคม",
     "januari februari machi aprili mei juni julai agosti septemba oktoba novemba desemba",
     "enero pebrero marso abril mayo hunyo hulyo agosto setyembre oktubre nobyembre disyembre",
     "জানুয়ারি ফেব্রুয়ারি মার্চ এপ্রিল মে জুন জুলাই আগস্ট সেপ্টেম্বর অক্টোবর নভেম্বর ডিসেম্বর",
@@ -52,6 +53,7 @@ _WEEKDAY_NAMES = (
     "lundi mardi mercredi jeudi vendredi samedi dimanche",
     "lunes martes miércoles jueves viernes sábado domingo",
     "lunedì martedì mercoledì giovedì venerdì sabato domenica",
+    "lun mar mer gio ven sab dom",
     "segunda terça quarta quinta sexta sábado domingo",
     "maandag dinsdag woensdag donderdag vrijdag zaterdag zondag",
     "måndag tisdag onsdag torsdag fredag lördag söndag",

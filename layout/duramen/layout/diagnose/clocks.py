@@ -21,7 +21,8 @@ _TICK_S = 2 * 86_400.0
 _MINUTES_S = 3_600.0
 _BEHIND_CHARS = 40
 _NOW = re.compile(
-    r"\b(?:now|today|tonight|current(?:ly)?|as of|it is|it's|time ?stamp|generated|resets? (?:at"
+    r"\b(?:now|today|tonight|present (?:day|date|time)|current(?:ly)?|as of|it is|it's"
+    r"|time ?stamp|generated|resets? (?:at"
     r"|in)|rendered|clock|calendar (?:shows|says|reads)"
     r"|we are in|we're in|nous sommes|estamos|siamo|heute|jetzt|aktuell\w*|snapshot|derzeit\w*"
     r"|stand:"
@@ -54,6 +55,7 @@ _LABEL = re.compile(
     r"(?:[^.;!?\n]|(?<=\d)[.]){0,40}\Z"
     r"|(?:pukul|klockan|klokken|klokka|uhrzeit|jam) (?:är |er |nu )*(?:[^.;!?\n]"
     r"|(?<=\d)[.]){0,12}\Z"
+    r"|\b(?:now|today)\(\)[^.;!?\n]{0,20}\Z"
     r"|(?:วันนี้|ขณะนี้|今は|いまは)[^.;!?\n]{0,40}\Z",
     re.I,
 )
@@ -85,7 +87,8 @@ _NAMED_PERIOD = re.compile(
 )
 _RUNNING = re.compile(
     r"\b(?:elapsed|uptime|up|running|working|worked|active|idle|session|started|since|for|so far"
-    r"|left|remain\w*|spent|ago|age|noch|seit|vergangen|restant\w*|reste|depuis|il y a|desde"
+    r"|left|remain\w*|spent|ago|age|restlaufzeit|restzeit|restdauer|noch|seit|vergangen"
+    r"|restant\w*|reste|depuis|il y a|desde"
     r"|quedan?"
     r"|temu|geleden|sedan|siden|önce|fa|há|atrás|restan\w*|transcurr\w+|rimanent\w*|mancano"
     r"|осталось|прошло)(?![A-Za-z])"
@@ -143,9 +146,11 @@ _SENT = re.compile(
 _NOW_BEHIND = re.compile(
     r"[\s(,]{1,3}(?:local time|right now|as of now|server time|ortszeit)\b", re.I
 )
-_COUNTDOWN = re.compile(r"\d{1,3}(?::[0-5]\d){1,2}|\d+[.]\d{6}")
+_PATTERN = re.compile(r"[YyMmDdHhSs./: -]+")
+_DURATION_LETTERS = frozenset(["P", "PT", "D", "H", "M", "S", "T"])
+_COUNTDOWN = re.compile(r"PT?(?:\d+[DHMST])+|\d{1,3}(?::[0-5]\d){1,2}|\d+[.]\d{6}")
 _UPTIME = re.compile(r"\[\s*\Z")  # of a kernel's log
-_UNTIL = re.compile(r"\s?(?:前|まで|以内|之前|以前|까지)")
+_UNTIL = re.compile(r"\s?(?:前?まで|以内|之前|以前|까지)")
 _OPENING_BRACKET = re.compile(r"\W*[\[(<{][^\])>}\n]{0,60}\Z")
 _RECURS = re.compile(
     r"\W{1,3}(?:(?:on |every )?(?:weekdays|weekends|daily|only|sharp|each|every)\b)", re.I
@@ -200,7 +205,7 @@ def told_change(was: Spot, now: Spot, place: Place) -> Change | None:
         return None
     was, now = (spot.grown(_in_number, PIECES) for spot in (was, now))
     words = was.words
-    told = _LABEL.search(words)
+    told = None if _PATTERN.fullmatch(was.value) else _LABEL.search(words)
     bare = told is not None and _BARE_NOW.match(told[0]) and _PLAIN_NUMBER.fullmatch(was.value)
     dotted = _DOTTED.fullmatch(was.value) and _DOTTED.fullmatch(now.value)
     near = words[-_BEHIND_CHARS:]
@@ -223,7 +228,7 @@ def countdown_change(was: Spot, now: Spot, place: Place) -> Change | None:
 
 
 def _in_number(piece: str) -> bool:
-    return piece.isdecimal() or piece in ".:,"
+    return piece.isdecimal() or piece in ".:," or piece in _DURATION_LETTERS
 
 
 def _field(spot: Spot) -> Spot:
@@ -254,6 +259,8 @@ def _confidence(was: Spot, now: Spot, common: frozenset[str], place: Place) -> f
     by_minutes = {"date", "time"} <= common and step_s is not None and 0 < step_s < _MINUTES_S
     if by_minutes and place.is_root:
         return 0.85
+    if "ago" in common and "span" in common and place.is_root:
+        return 0.8
     if fixed > told or (told < 0 and (_RECURS.match(was.right) or _UNTIL.match(was.right))):
         return 0.0
     backward = step_s is not None and step_s < 0 and bool(common & {"date", "epoch"})

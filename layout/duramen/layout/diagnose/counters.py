@@ -33,7 +33,8 @@ _COUNTED = re.compile(
     r"|ongelezen|ungelesen\w*|non lus?|sin leer|non letti|não lidas?|nieprzeczyt\w+|okunmamış"
     r"|left|unread|connected|processed|uploaded|downloaded|so ?far)(?![A-Za-z])"
     r"|अब तक|शेष|बचे|عدد|المتبقي|متبقي|خطوة|ターン|대기|순번|メッセージ数|चरण|\bitera\w+"
-    r"|\bpassaggi\w*|\bsteg|\btrinn|\blépés|\betap\w*|сообщени\w*|\bvuoro|\bkierros|βήμα|γύρος"
+    r"|\bpassaggi\w*|\bsteg|\btrinn|\blépés|\betap\w*|сообщени\w*|未读|未読|対応中|件|읽지 않은"
+    r"|안 읽은|\bwarteschlange|\bfile d.attente|\banrufer|\bvuoro|\bkierros|βήμα|γύρος"
     r"|προσπάθεια|เหลือ|ครั้งที่|รอบที่|шаг|ход"
     r"|第|步|已|剩|令牌|词元|トークン|토큰|剩余|残り|ステップ|回目|남[은음]|단계|번째|회차",
     re.I,
@@ -42,7 +43,8 @@ _COUNTED_IN_ROOT = re.compile(
     r"\b(?:seen|made|taken|visited|opened|tried|failed|more|notes|unread|score|points|lives"
     r"|modified|changed|staged|untracked|online|free now|active|running|queued"
     r"|notifications?|problems?|warnings?|errors?|latency|showing|rows|last|bid|ask|spot"
-    r"|at present|holds"
+    r"|at present|holds|sent|derzeit|aktuell|currently|right now|en ce moment|actuellement"
+    r"|attualmente|atualmente|conversations?|chats|callers"
     r"|open issues|load(?=:))"
     r"(?![A-Za-z])",
     re.I,
@@ -97,7 +99,8 @@ _ORDER = re.compile(
 )
 _BAR = re.compile(r"[#=.>*_█▉▊▋▌▍▎▏░▒▓■□●○◯◉▪▫▮▯\- ]+")
 _PERIOD = re.compile(
-    r"\b(?:date|time|clock|(?:cache[ _])?age|idle|kalenderwoche|year|quarter|month|week|weekday"
+    r"\b(?:date|time|day of (?:the )?year(?: today)?|clock|(?:cache[ _])?age|idle|kalenderwoche"
+    r"|year|quarter|month|week|weekday"
     r"|day|hour"
     r"|minute|(?:utc|zone|time) offset"
     r"|jahr|monat"
@@ -116,7 +119,7 @@ _RECORD = re.compile(
     re.I,
 )
 _NUMBERED = re.compile(r"(?:\bnumber|\bno[.]|nummer|\bnr[.]?)\W*(?:is\W*|ist\W*)?\Z", re.I)
-_DIALLED = re.compile(r"\b(?:call|dial|ring)\W*\Z", re.I)
+_DIALLED = re.compile(r"\b(?<!this )(?<!per )(?<!each )(?:call|dial|ring)\W*\Z", re.I)
 _SCORE_BEFORE = re.compile(r"\d( ?):\1\Z|\bscore\b\D{0,12}\d+ ?[-–] ?\Z", re.I)
 _SCORE_BEHIND = re.compile(r"( ?):\1\d")
 _GROUPS = re.compile(r"(?<!\w)\+?\(?\d+\)?(?:[ -]\(?\d+\)?)*(?!\w)")
@@ -162,12 +165,21 @@ def _in_number(piece: str) -> bool:
     return piece.isdecimal() or piece in "$€£¥.,_/%％'kKmM"
 
 
+def days_left_change(was: Spot, now: Spot, place: Place) -> Change | None:
+    """Days, hours or other units of time up to something, or since."""
+    was, now = was.grown(_in_number, CHARACTERS), now.grown(_in_number, CHARACTERS)
+    counted = was.value.isdecimal() and now.value.isdecimal() and place.is_root
+    if not counted or not _UNTIL.search(was.words) or _LIMIT.search(was.words[-30:]):
+        return None
+    return Change("clock", 0.75, shown_values(was, now))
+
+
 def counter_change(was: Spot, now: Spot, place: Place) -> Change | None:
     was, now = was.grown(_in_number, CHARACTERS), now.grown(_in_number, CHARACTERS)
     old, new = was.value.strip(" .,/_"), now.value.strip(" .,/_")
     if not (_NUMBER.fullmatch(old) and _NUMBER.fullmatch(new)):
         return _spelled_change(was, now, place) or _bar_change(was, now, place)
-    dated = _PERIOD.search(was.words) or _UNTIL.search(was.words) or _REST_OF_DATE.match(was.right)
+    dated = _PERIOD.search(was.words) or _REST_OF_DATE.match(was.right)
     if place.is_root and dated and not _LIMIT.search(was.words[-30:]):
         return Change("clock", 0.75, shown_values(was, now))
     sure = _confidence(was, now, place)

@@ -34,7 +34,7 @@ _LABEL_CHARS = 14  # between a word for an id and the id
 _PORT = re.compile(r"\b(?:ports?|localhost:|127\.0\.0\.1:)", re.I)
 _FIRST_EPHEMERAL = 32_768
 _SHARE = re.compile(
-    r"\d[\d.,]*(?:[kKMGT]i?B?|[kmM%]|ms|s)\Z|PT?(?:\d+[DHMS])+\Z"
+    r"\d{1,3}(?:[_,.]\d{3})+\Z|\d[\d.,]*(?:[kKMGT]i?B?|[kmM%]|ms|s)\Z|PT?(?:\d+[DHMS])+\Z"
     r"|[\d.,]+[kKmM%]?/[\d.,]+[kKmM%]?\Z|\d+[.]\d+e[+-]\d+\Z"
 )
 _VERSION = re.compile(r"v?\d{1,3}(?:[.]\d{1,3}){1,3}")

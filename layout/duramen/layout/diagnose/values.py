@@ -18,7 +18,7 @@ from duramen.layout.diagnose.clocks import (
     tells_now,
     told_change,
 )
-from duramen.layout.diagnose.counters import counter_change
+from duramen.layout.diagnose.counters import counter_change, days_left_change
 from duramen.layout.diagnose.ids import id_change, is_numbered
 from duramen.layout.diagnose.place import Place
 from duramen.layout.diagnose.spots import Spot
@@ -56,6 +56,8 @@ def value_change(old: str, new: str, region: Difference, place: Place) -> Change
         return example_change(was, now)
     if place.is_first_user and "\n" in old.strip() and _is_of_client(was):
         place = replace(place, is_root=True)
+    if (left := days_left_change(was, now, place)) is not None:
+        return left
     if is_time(was, now) and not is_numbered(was, now):
         return clock_change(was, now, place)
     return (
