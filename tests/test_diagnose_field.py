@@ -147,7 +147,7 @@ def test_what_still_counts_beside_them(expected, old, new):
 
 
 # of hand-written lines: values are open-ended, and some are not told yet
-MIN_TOLD = {"clock": 0.96, "counter": 0.98, "uuid-or-hash": 0.98, "history-edited": 0.98}
+MIN_TOLD = {"clock": 0.95, "counter": 0.98, "uuid-or-hash": 0.98, "history-edited": 0.98}
 PLACES = {
     "system": ROOT,
     "tool description": ROOT,
