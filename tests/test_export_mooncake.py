@@ -63,7 +63,7 @@ def test_a_call_that_cannot_be_encoded_is_left_out_and_named(model: Model) -> No
     broken = Session("broken", (Call(({"role": "user", "content": "\ud800"},), SAID),))
     made = to_mooncake([broken, ids_session([1])], model, 4)
     assert made.num_calls == 1
-    assert made.notes[0].startswith("1 calls left out, the first session broken, call 0: ")
+    assert made.notes[0].startswith("1 calls left out, the first session 'broken', call 0: ")
     with pytest.raises(TrajectoryError, match="no call is left to export: 1 calls left out"):
         to_mooncake([broken], model, 4)
 

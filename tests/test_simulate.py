@@ -54,7 +54,7 @@ def test_mooncake_lines_become_requests(trace: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"timestamp": 0, "input_length": 13', r"trace.jsonl:2: the JSON is cut off"),
+        ('{"timestamp": 0, "input_length": 13\n', r"trace.jsonl:2: the JSON is cut off"),
         ('{"hash_ids": [1]}', r"trace.jsonl:2: no Mooncake request: .*missing.*timestamp"),
         (json.dumps(FIRST | {"hash_ids": [0, "1", 2]}), r":2: .*Expected `int`.*hash_ids"),
         (json.dumps(FIRST | {"input_length": 0}), r":2: .*>= 1.*input_length"),

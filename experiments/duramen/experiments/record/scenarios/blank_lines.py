@@ -25,8 +25,8 @@ def test_lines_keep_their_number(tmp_path):
     path.write_bytes(b'{"a": 1}\\n\\n{"a": 2}\\n')
     assert [document.where for document in read_documents(path)] == [f"{path}:1", f"{path}:3"]
 """
-SOUND = "            if line.strip():\n"
-FAULTY = "            if line:\n"
+SOUND = "                if line.strip() and number not in self.skipped:\n"
+FAULTY = "                if line and number not in self.skipped:\n"
 
 SCENARIO = Scenario(
     name="blank-lines",
@@ -58,7 +58,7 @@ SCENARIO = Scenario(
             (Use("read_file", {"path": DOCUMENTS}, Near("def _lines", 0, 8)),),
         ),
         Turn(
-            "`if line:` is always true here: a line that was read from a file still has its "
+            "`if line` is always true here: a line that was read from a file still has its "
             "ending, so even a blank one holds at least a newline. The test has to look at what is "
             "left without whitespace.",
             (Use("edit_file", {"path": DOCUMENTS, "old_text": FAULTY, "new_text": SOUND}),),
