@@ -19,6 +19,7 @@ from duramen.serving.kv.footprint import Footprint, KvDtype, other_attentions
 from duramen.serving.kv.pages import Pages, lay_out
 
 ENGINE = "vLLM 0.32"
+MOST_GIB = 1_000_000
 ATTENTIONS = {"mha": "MHA", "gqa": "GQA, 8 KV heads", "mqa": "MQA", "mla": "MLA, 512 + 64"}
 
 
@@ -28,14 +29,15 @@ def kv(
     ],
     tp: Annotated[int, typer.Option(min=1, help="GPUs that share the model.")] = 1,
     kv_dtype: Annotated[
-        KvDtype, typer.Option(help="Format of the cache; auto is the model's own.")
+        KvDtype, typer.Option(help="Format of the cache; auto is what the model asks for.")
     ] = KvDtype.AUTO,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 16,
     context: Annotated[
         int | None, typer.Option(min=1, help="Tokens per sequence; by default the model's limit.")
     ] = None,
     memory: Annotated[
-        float | None, typer.Option(min=0, metavar="GiB", help="For the cache, on each GPU.")
+        float | None,
+        typer.Option(min=0, max=MOST_GIB, metavar="GiB", help="For the cache, on each GPU."),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:

@@ -54,6 +54,11 @@ COMMANDS = {
         "calibrate",
         "Measure what a step costs on a running vLLM, and how far predictions are off.",
     ),
+    "plan": Entry(
+        "duramen.cli.plan",
+        "plan",
+        "Choose vLLM's settings for a trace and objectives, in the simulator.",
+    ),
     "why": Entry(
         "duramen.cli.why", "why", "Name the token that broke a prefix, the cause and the mend."
     ),
