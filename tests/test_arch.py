@@ -110,6 +110,10 @@ def test_a_whole_architecture() -> None:
         (without(QWEN_2_5_7B, "use_sliding_window"), Attention(28, 4, 128, 128)),
         (MISTRAL_7B_V01, Attention(32, 8, 128, 128, window=4096)),
         ({**MISTRAL_7B_V01, "sliding_window": None}, Attention(32, 8, 128, 128)),
+        (
+            {**MISTRAL_7B_V01, "num_key_value_heads": None},
+            Attention(32, 32, 128, 128, window=4096),
+        ),
         (without(MISTRAL_7B_V01, "sliding_window"), Attention(32, 8, 128, 128, window=4096)),
         ({**MISTRAL_7B_V01, "sliding_window": 0}, Attention(32, 8, 128, 128)),
     ],
@@ -134,6 +138,10 @@ def test_attention(config: Config, attention: Attention) -> None:
         ({**GPT_OSS_20B, "sliding_window": None}, []),
         (LLAMA_4_SCOUT, [i for i in range(48) if i % 4 != 3]),
         (
+            {**MISTRAL_7B_V01, "model_type": "afmoe", "global_attn_every_n_layers": 4},
+            [i for i in range(32) if i % 4 != 3],
+        ),
+        (
             {"model_type": "llama4", "text_config": {**LLAMA_4_SCOUT["text_config"],
              "no_rope_layers": [0, 1] * 24}},
             list(range(1, 48, 2)),
@@ -156,6 +164,19 @@ def test_latents() -> None:
     assert {layer.mixer for layer in parse(DEEPSEEK_V3).layers} == {latent}
     [direct] = {layer.mixer for layer in parse(DEEPSEEK_V3, q_lora_rank=None).layers}
     assert direct == Latent(128, 512, 64, 128, 128)
+
+
+def test_latents_that_are_switched_off() -> None:
+    """The smallest DeepSeek-VL2 has the keys of latents, and keeps keys and values."""
+    latents = {
+        "kv_lora_rank": None,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 0,
+        "qk_rope_head_dim": 0,
+        "v_head_dim": 0,
+    }
+    arch = parse({**LLAMA_3_8B, "model_type": "deepseek_v2", **latents})
+    assert {layer.mixer for layer in arch.layers} == {Attention(32, 8, 128, 128)}
 
 
 def test_indexers_and_the_layers_that_go_by_an_earlier_one() -> None:
@@ -218,6 +239,48 @@ def test_states(config: Config, expected: State) -> None:
     assert state(parse(config)) == expected
 
 
+def test_the_flat_form_of_kimi_linear() -> None:
+    """As transformers writes it, where head_dim is that of the rotated part."""
+    flat = {
+        "head_dim": 64,
+        "layer_types": [
+            "full_attention" if i in (3, 7, 11, 15, 19, 23, 26) else "linear_attention"
+            for i in range(27)
+        ],
+        "linear_conv_kernel_dim": 4,
+        "linear_head_dim": 128,
+        "linear_num_heads": 32,
+    }
+    arch = parse({**without(KIMI_LINEAR_48B, "linear_attn_config"), **flat})
+    assert arch == parse(KIMI_LINEAR_48B)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "kv_format"),
+    [
+        ({"quant_method": "fp8"}, None),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, None),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "kv_cache_scheme": {"type": "float", "num_bits": 8},
+            },
+            "fp8",
+        ),
+        ({"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "FP8"}}, "fp8"),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
+        (
+            {"quant_method": "modelopt", "kv_cache_scheme": {"type": "float", "num_bits": 4}},
+            "nvfp4",
+        ),
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "INT8"}, None),
+        ({"quant_method": "awq", "kv_cache_quant_algo": "FP8"}, None),
+    ],
+)
+def test_what_a_quantised_checkpoint_keeps(quantised: Config, kv_format: str | None) -> None:
+    assert parse(LLAMA_3_8B, quantization_config=quantised).kv_format == kv_format
+
+
 def test_layers_of_nemotron_h_are_one_thing_each() -> None:
     layers = parse(NEMOTRON_H_8B).layers
     kinds = Counter(type(layer.mixer or layer.mlp).__name__ for layer in layers)
@@ -248,6 +311,7 @@ def test_layers_of_nemotron_h_are_one_thing_each() -> None:
         (LFM_2_1_2B, 0, Mlp(8192, is_gated=True)),  # two thirds of 12,288
         (GPT_2, 0, Mlp(3072, is_gated=False)),  # four times the hidden size
         (FALCON_7B, 0, Mlp(18_176, is_gated=False)),
+        ({**LLAMA_3_8B, "model_type": "qwen"}, 0, Mlp(7168, is_gated=True)),  # halves of it
     ],
 )
 def test_mlp(config: Config, index: int, expected: Mlp) -> None:
@@ -338,11 +402,27 @@ def test_the_last_layers_of_gemma_3n_keep_nothing() -> None:
         ({**LLAMA_3_8B, "layer_types": ["linear_attention"] * 32}, "model_type is none whose"),
         ({**LLAMA_3_8B, "attn_type_list": [0] * 32}, "attn_type_list names linear attention"),
         ({**LLAMA_3_8B, "is_encoder_decoder": True}, "is_encoder_decoder is true"),
-        ({**LLAMA_3_8B, "model_type": "bert"}, "model_type is an encoder's"),
+        ({**LLAMA_3_8B, "model_type": "bert"}, "model_type or .* is an encoder's"),
+        ({**LLAMA_3_8B, "model_type": "deberta-v2"}, "is an encoder's"),
+        ({**LLAMA_3_8B, "type_vocab_size": 0}, "type_vocab_size is an encoder's"),
+        ({**LLAMA_3_8B, "model_type": "a\nb"}, "model_type is missing, or no word"),
+        ({**LLAMA_3_8B, "num_hidden_layers": 10**9}, "1,000,000,000 layers are more than 10,000"),
+        ({**LLAMA_3_8B, "num_hidden_layers": "x" * 10**5}, "is 'x{59}[.]{3}, not a whole number"),
+        (without(MISTRAL_7B_V01, "num_key_value_heads"), "num_key_value_heads is missing"),
+        (without(GEMMA_2_9B, "num_key_value_heads"), "num_key_value_heads is missing"),
+        (without(DEEPSEEK_V3, "kv_lora_rank"), "kv_lora_rank is missing"),
+        (
+            {**LLAMA_3_8B, "model_type": "olmo3", "layer_types": ["sliding_attention"] * 32},
+            "sliding_window is missing",
+        ),
+        ({**LLAMA_3_8B, "index_head_dim": 128}, "index_head_dim speaks of an indexer"),
+        ({**LLAMA_3_8B, "num_key_value_heads_per_layer": [4] * 32}, "heads_per_layer speaks"),
+        ({**LLAMA_3_8B, "attn_mode": "chunk"}, "attn_mode speaks of layers"),
+        ({**LLAMA_3_8B, "use_cla": True}, "use_cla speaks of layers"),
         (without(DEEPSEEK_V3, "qk_rope_head_dim"), "qk_rope_head_dim is missing"),
         (without(JAMBA_V01, "attn_layer_offset"), "attn_layer_offset is missing"),
         (without(GRANITE_4_H_TINY, "layer_types"), "layer_types is missing"),
-        (without(KIMI_LINEAR_48B, "linear_attn_config"), "head_dim|num_heads"),
+        (without(KIMI_LINEAR_48B, "linear_attn_config"), "linear_attn_config is missing"),
         ({**NEMOTRON_H_8B, "hybrid_override_pattern": "M-X"}, "hybrid_override_pattern is 'M-X'"),
         (without(MIXTRAL_8X7B, "num_experts_per_tok"), "num_experts_per_tok or .* is missing"),
     ],

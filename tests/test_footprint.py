@@ -106,6 +106,15 @@ def test_a_format_of_16_bits_replaces_the_models_own() -> None:
     assert footprint(wide, kv_dtype="bfloat16").bytes_per_token == 131_072
 
 
+def test_a_quantised_checkpoints_format_is_the_models_own() -> None:
+    quantised = {
+        **LLAMA_3_8B,
+        "quantization_config": {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"},
+    }
+    assert footprint(quantised).bytes_per_token == 65_536
+    assert footprint(quantised, kv_dtype="bfloat16").bytes_per_token == 131_072
+
+
 def test_states_take_no_cache_format() -> None:
     own, small = footprint(QWEN_3_NEXT_80B), footprint(QWEN_3_NEXT_80B, kv_dtype="fp8")
     assert small.bytes_per_token * 2 == own.bytes_per_token

@@ -156,6 +156,8 @@ def test_a_table(
         ({}, ("--kv-dtype", "fp8_ds_mla"), "fp8_ds_mla is a format for latents"),
         ({}, ("--kv-dtype", "fp7"), "'fp7' is not one of"),
         ({"max_position_embeddings": None}, ("--memory", "1"), "give --context"),
+        ({}, ("--memory", "inf"), "less than or equal to 1000000"),
+        ({}, ("--memory", "nan"), "'--memory'"),
         ({}, ("--json", "/no/such/x"), "cannot write /no/such/x"),
     ],
 )

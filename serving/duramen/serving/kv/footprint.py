@@ -23,7 +23,8 @@ _GQA_KV_HEADS = 8
 
 
 class KvDtype(StrEnum):
-    """`auto`: the model's own. The `per_token_head` ones carry a scale per token and head."""
+    """`auto`: the model's own, or what its checkpoint is quantised for. The `per_token_head` ones
+    carry a scale per token and head."""
 
     AUTO = "auto"
     BFLOAT16 = "bfloat16"
@@ -66,6 +67,8 @@ class Footprint:
         cls, arch: Architecture, num_ranks: int = 1, kv_dtype: KvDtype = KvDtype.AUTO
     ) -> "Footprint":
         """Raises ModelError where the model cannot be split so, or not be kept in that format."""
+        if kv_dtype is KvDtype.AUTO and arch.kv_format is not None:
+            kv_dtype = KvDtype(arch.kv_format)
         return cls(
             tuple(
                 cache
@@ -222,7 +225,7 @@ def other_attentions(arch: Architecture) -> dict[str, Footprint]:
         )
         heads = [m for layer in layers if isinstance(m := layer.mixer, Attention)]
         if all(each.num_heads % each.num_kv_heads == 0 for each in heads):
-            found[name] = Footprint.of(replace(arch, layers=layers))
+            found[name] = Footprint.of(replace(arch, layers=layers, kv_format=None))
     return found
 
 

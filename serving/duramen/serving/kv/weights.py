@@ -11,7 +11,12 @@ from duramen.layout.errors import ModelError
 from duramen.serving.kv.arch import Architecture, Attention, Latent, Layer, Mixer, Mlp, State
 
 _OUTPUT_GATED = ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")  # queries come with a gate
-_OTHER_MATRICES = ("gemma3n_text",)  # inputs per layer, and residuals of their own
+_OTHER_MATRICES = (
+    "arctic",  # a dense part beside the experts
+    "gemma3n_text",  # inputs per layer, and residuals of their own
+    "jetmoe",  # experts for queries
+    "step3_text",  # queries through a rank, experts in listed layers
+)
 _MAMBA1_STEP_RATIO = 16  # the hidden size over the rank of the step size, as Mamba 1 has it
 
 

@@ -42,7 +42,8 @@ class Work:
     """Of one forward pass of the whole model.
 
     `linear_flops`: projections, experts and recurrences; `lm_head_flops`: of one position per
-    sequence. `weight_bytes`: read once, with the experts that the tokens are expected to need;
+    sequence. `weight_bytes`: read once, with the experts that the tokens are expected to need, in
+    the model's dtype (of a quantised checkpoint less is read);
     `kv_bytes`: of the context read and of the new tokens written, states included.
     """
 

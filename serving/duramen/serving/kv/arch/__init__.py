@@ -41,11 +41,15 @@ _ENCODERS = (
     "bert",
     "clip_text_model",
     "deberta",
+    "deberta-v2",
     "distilbert",
     "electra",
     "esm",
+    "eurobert",
+    "longformer",
     "modernbert",
     "mpnet",
+    "neobert",
     "nomic_bert",
     "roberta",
     "siglip_text_model",
@@ -54,7 +58,9 @@ _ENCODERS = (
 )
 _FOREIGN = (  # prefixes of keys that speak of layers that only certain families have
     "attention_other_setting",
+    "attention_types",
     "attn_layer_",
+    "attn_mode",
     "block_configs",
     "block_types",
     "compress_ratios",
@@ -62,19 +68,28 @@ _FOREIGN = (  # prefixes of keys that speak of layers that only certain families
     "cross_attention_layers",
     "global_head_dim",
     "hybrid_",
+    "interleaved_sliding_window",
     "linear_",
     "lru_",
     "mamba_",
+    "num_attention_heads_per_layer",
+    "num_key_value_heads_per_layer",
+    "num_sliding_attention_heads",
     "sparse_attention",
     "ssm_",
     "swa_",
+    "use_cla",
 )
+_WITH_KV_FORMAT = ("compressed-tensors", "modelopt")
+_KV_FORMATS = ("kv_cache_scheme", "kv_cache_quant_algo")
 _WITHOUT_MLP = ("falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """`dtype`: of weights and activations as served: float32 is loaded as bfloat16."""
+    """`dtype`: of weights and activations as served, were they not quantised: float32 is loaded as
+    bfloat16. `kv_format`: "fp8" or "nvfp4" where a quantised checkpoint asks for it; None: `dtype`.
+    """
 
     model_type: str
     hidden_size: int
@@ -82,6 +97,7 @@ class Architecture:
     layers: tuple[Layer, ...]
     dtype: str
     is_tied: bool
+    kv_format: str | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
@@ -100,14 +116,15 @@ class Architecture:
             ),
             dtype=dtype,
             is_tied=fields.flag("tie_word_embeddings"),
+            kv_format=_kv_format(fields),
         )
 
 
 def _refuse_others(fields: Fields) -> None:
     if fields.get("is_encoder_decoder"):
         raise fields.wrong("is_encoder_decoder is true: only decoders are known")
-    if fields.model_type in _ENCODERS:
-        raise fields.wrong("model_type is an encoder's, which keeps no KV cache")
+    if fields.model_type in _ENCODERS or fields.has("type_vocab_size"):
+        raise fields.wrong("model_type or type_vocab_size is an encoder's, which keeps no KV cache")
     if has_state(fields):
         return
     foreign = next((key for key in fields.own_keys() if key.startswith(_FOREIGN)), None)
@@ -118,6 +135,20 @@ def _refuse_others(fields: Fields) -> None:
 def _dtype(fields: Fields) -> str:
     found = fields.dtype("dtype", "torch_dtype")
     return "bfloat16" if found is None or found == "float32" else found
+
+
+def _kv_format(fields: Fields) -> str | None:
+    """As vLLM 0.32 reads it (utils/torch_utils.py, layers/attention/attention.py)."""
+    quantised = fields.section("quantization_config")
+    method = quantised and quantised.text("quant_method")
+    if not quantised or not method or not method.startswith(_WITH_KV_FORMAT):
+        return None
+    inner = quantised.section("quantization") or quantised
+    found = inner.get(*_KV_FORMATS) or quantised.get(*_KV_FORMATS)
+    if isinstance(found, dict) and found.get("type") == "float":
+        found = "nvfp4" if found.get("num_bits") == 4 else "fp8"
+    is_known = isinstance(found, str) and found.lower() in ("fp8", "nvfp4")
+    return found.lower() if is_known else None
 
 
 def _layer(fields: Fields, kind: Kind, index: int, num_layers: int, dtype: str) -> Layer:

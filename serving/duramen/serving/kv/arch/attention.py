@@ -16,11 +16,55 @@ _LATENT = (  # what vLLM 0.32 caches as a latent, model_arch_config_convertor.py
     "pangu_ultra_moe",
 )
 
+_GROUPED = (  # prefixes of families whose classes in transformers assume fewer KV heads than heads
+    "bitnet",
+    "cwm",
+    "emu3",
+    "ernie4_5",
+    "falcon_h1",
+    "gemma2",
+    "gemma3n",
+    "gemma4",
+    "glm",
+    "gpt_oss",
+    "granite_swa",
+    "hy_v3",
+    "jamba",
+    "jetmoe",
+    "laguna",
+    "lfm2",
+    "llama4",
+    "mellum",
+    "mimo_v2",
+    "minimax",
+    "ministral",
+    "mistral",
+    "mixtral",
+    "nemotron_h",
+    "paddleocr_vl",
+    "phi4_multimodal",
+    "phimoe",
+    "qwen2_5",
+    "qwen2_vl",
+    "qwen3",
+    "seed_oss",
+    "smollm3",
+    "solar_open",
+    "starcoder2",
+    "step3p",
+    "vaultgemma",
+    "voxtral",
+)
+
 
 def attention_of(fields: Fields, kind: Kind, index: int, num_layers: int) -> Attention | Latent:
     """Of one layer. Raises ModelError where the config does not say, or contradicts itself."""
     if fields.optional_count("kv_lora_rank"):
         return _latent(fields, index)
+    if fields.model_type in _LATENT and not fields.has("kv_lora_rank"):
+        raise fields.wrong("kv_lora_rank is missing")
+    if fields.optional_count("index_head_dim"):
+        raise fields.wrong("index_head_dim speaks of an indexer, known for latents only")
     num_heads = fields.count("num_attention_heads", "n_head", "n_heads", "num_heads")
     num_kv_heads = _num_kv_heads(fields, num_heads)
     if num_heads % num_kv_heads:
@@ -40,11 +84,15 @@ def attention_of(fields: Fields, kind: Kind, index: int, num_layers: int) -> Att
 def _window(fields: Fields, kind: Kind) -> int | None:
     if kind is Kind.CHUNK:
         return fields.count("attention_chunk_size")
-    return window_tokens(fields) if kind is Kind.WINDOW else None
+    if kind is not Kind.WINDOW:
+        return None
+    if not fields.has("sliding_window"):
+        raise fields.wrong("sliding_window is missing")
+    return window_tokens(fields)
 
 
 def _num_kv_heads(fields: Fields, num_heads: int) -> int:
-    """As many as heads where the config gives none."""
+    """As many as heads where the config gives none, and that is the family's way."""
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1  # Falcon 7B and StarCoder, whatever else they say
     if fields.get("multi_query_attention") is False:
@@ -56,6 +104,9 @@ def _num_kv_heads(fields: Fields, num_heads: int) -> int:
         "multi_query_group_num",
         "num_attention_groups",
     )
+    is_grouped = fields.model_type.startswith(_GROUPED)
+    if given is None and is_grouped and not fields.has("num_key_value_heads"):
+        raise fields.wrong("num_key_value_heads is missing")
     nested = fields.section("attn_config")
     return given or (nested and nested.optional_count("kv_n_heads")) or num_heads
 

@@ -12,6 +12,7 @@ from duramen.layout.errors import ModelError
 from duramen.serving.kv.arch.layers import DTYPE_BYTES
 
 _NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
+_SHOWN_CHARS = 60  # of a value, in an error
 _GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
 _TIED = {"tie_word_embeddings": True}
 _DEFAULTS: dict[str, dict[str, Any]] = {  # only what published configs leave out
@@ -28,18 +29,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {  # only what published configs leave ou
         **_GEMMA,
     },
     "gemma3n_text": {"sliding_window": 512, "num_kv_shared_layers": 15, **_GEMMA},
+    "ernie4_5": {"head_dim": 128},
     "gpt2": _TIED,
     "gpt_bigcode": _TIED,
     "gpt_oss": {"head_dim": 64, "sliding_window": 128},
+    "hy_v3": {"head_dim": 128},
     "lfm2": _TIED,
     "lfm2_moe": _TIED,
     "llama4_text": {"attention_chunk_size": 8192, "no_rope_layer_interval": 4},
     "mamba": _TIED,
+    "minimax_m2": {"head_dim": 128},
     "mistral": {"sliding_window": 4096},
     "opt": _TIED,
     "qwen3": {"head_dim": 128},
+    "qwen3_5_moe_text": {"head_dim": 256},
+    "qwen3_5_text": {"head_dim": 256},
     "qwen3_next": {"head_dim": 256},
     "smollm3": _TIED,
+    "solar_open": {"head_dim": 128},
     "starcoder2": _TIED,
 }
 
@@ -60,9 +67,13 @@ class Fields:
 
     def _model_type(self) -> str:
         found = next((level["model_type"] for level in self._levels if "model_type" in level), None)
-        if isinstance(found, str) and found:
+        if isinstance(found, str) and found.isprintable() and found:
             return found
-        raise ModelError("config.json: model_type is missing")
+        raise ModelError("config.json: model_type is missing, or no word")
+
+    def has(self, key: str) -> bool:
+        """Whether it is there, be it null."""
+        return any(key in level for level in self._levels)
 
     def get(self, *keys: str) -> Any:
         """The value as it stands; None where no key is there."""
@@ -91,7 +102,7 @@ class Fields:
         if found is None:
             return None
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-            raise self.wrong(f"{' or '.join(keys)} is {found!r}, not a whole number")
+            raise self.wrong(f"{' or '.join(keys)} is {_shown(found)}, not a whole number")
         return found
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -99,7 +110,7 @@ class Fields:
         if found is None:
             return default
         if not isinstance(found, bool):
-            raise self.wrong(f"{key} is {found!r}, neither true nor false")
+            raise self.wrong(f"{key} is {_shown(found)}, neither true nor false")
         return found
 
     def text(self, *keys: str) -> str | None:
@@ -107,7 +118,7 @@ class Fields:
         if found is None:
             return None
         if not isinstance(found, str):
-            raise self.wrong(f"{' or '.join(keys)} is {found!r}, no text")
+            raise self.wrong(f"{' or '.join(keys)} is {_shown(found)}, no text")
         return found
 
     def number(self, key: str) -> float | None:
@@ -116,7 +127,7 @@ class Fields:
         if found is None:
             return None
         if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < inf:
-            raise self.wrong(f"{key} is {found!r}, not a positive number")
+            raise self.wrong(f"{key} is {_shown(found)}, not a positive number")
         return found
 
     def dtype(self, *keys: str) -> str | None:
@@ -124,7 +135,9 @@ class Fields:
         found = self.text(*keys)
         if found is None or found in DTYPE_BYTES:
             return found
-        raise self.wrong(f"{' or '.join(keys)} is {found!r}, none of {', '.join(DTYPE_BYTES)}")
+        raise self.wrong(
+            f"{' or '.join(keys)} is {_shown(found)}, none of {', '.join(DTYPE_BYTES)}"
+        )
 
     def items(self, key: str, kind: type[str] | type[int]) -> Sequence[Any] | None:
         """A list of strings or whole numbers; None where there is none or null."""
@@ -159,3 +172,8 @@ class Fields:
 
     def wrong(self, what: str) -> ModelError:
         return ModelError(f"config.json ({self.model_type}): {what}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

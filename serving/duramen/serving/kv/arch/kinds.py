@@ -31,6 +31,7 @@ _NAMES = {
     "mlp": Kind.MLP,
     "moe": Kind.EXPERTS,
 }
+_MOST_LAYERS = 10_000
 _LETTERS = {"M": Kind.STATE, "*": Kind.FULL, "-": Kind.MLP, "E": Kind.EXPERTS}
 _WINDOW_PERIODS = {  # every so many-th layer is global, where the config does not say
     "cohere2": 4,
@@ -76,7 +77,10 @@ def num_layers_of(fields: Fields) -> int:
     blocks = fields.items("layers_block_type", str)
     if blocks and fields.get("num_hidden_layers") is None:
         return len(blocks)
-    return fields.count("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    num_layers = fields.count("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    if num_layers > _MOST_LAYERS:
+        raise fields.wrong(f"{num_layers:,} layers are more than {_MOST_LAYERS:,}")
+    return num_layers
 
 
 def _listed(fields: Fields, key: str, num_layers: int) -> list[Kind] | None:
@@ -96,7 +100,7 @@ def _windows(fields: Fields, num_layers: int) -> list[Kind]:
     if isinstance(pattern, str) and set(pattern) <= {"L", "G"} and pattern:
         letters = (pattern * num_layers)[:num_layers]
         return [Kind.WINDOW if letter == "L" else Kind.FULL for letter in letters]
-    period = fields.optional_count("sliding_window_pattern")
+    period = fields.optional_count("sliding_window_pattern", "global_attn_every_n_layers")
     if period is None:
         period = _WINDOW_PERIODS.get(fields.model_type)
     if period:
@@ -166,7 +170,9 @@ def _minimax(fields: Fields, num_layers: int) -> list[Kind]:
 def _kimi_linear(fields: Fields, num_layers: int) -> list[Kind]:
     linear = fields.section("linear_attn_config")
     if linear is None:
-        return _qwen_hybrid(fields, num_layers)
+        if listed := _listed(fields, "layer_types", num_layers):
+            return listed
+        raise fields.wrong("linear_attn_config is missing")
     full = linear.items("full_attn_layers", int)
     if full is None:
         raise fields.wrong("linear_attn_config.full_attn_layers is missing")

@@ -109,6 +109,8 @@ def _dense_size(fields: Fields, index: int, num_layers: int) -> int:
         return fields.count("intermediate_size_mlp")
     if fields.model_type == "granitemoehybrid":
         return fields.count("shared_intermediate_size")
+    if fields.model_type == "qwen":  # given is the gate and the input together
+        return fields.count("intermediate_size") // 2
     if fields.model_type in ("lfm2", "lfm2_moe"):
         return _lfm2_size(fields)
     if isinstance(fields.get("intermediate_size"), list):

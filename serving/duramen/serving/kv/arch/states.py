@@ -86,10 +86,13 @@ def _gated_delta_net(fields: Fields, dtype: str) -> State:
 
 
 def _kimi_delta(fields: Fields, dtype: str) -> State:
-    part = fields.section("linear_attn_config") or fields
-    num_heads = part.count("num_heads", "linear_num_heads")
-    head_dim = part.count("head_dim", "linear_head_dim")
-    kernel = part.count("short_conv_kernel_size", "linear_conv_kernel_dim")
+    part = fields.section("linear_attn_config")
+    if part is None:  # as transformers writes it
+        num_heads, head_dim = fields.count("linear_num_heads"), fields.count("linear_head_dim")
+        kernel = fields.count("linear_conv_kernel_dim")
+    else:
+        num_heads, head_dim = part.count("num_heads"), part.count("head_dim")
+        kernel = part.count("short_conv_kernel_size")
     return State(
         kind="kimi-delta",
         conv_shape=(3 * num_heads * head_dim, kernel - 1),
