@@ -72,6 +72,9 @@ def test_flags_may_be_left_to_vllm(tmp_path: Path) -> None:
         ("0.0008", ".inf", "step: per_token_s must be a finite number from 0, not inf"),
         ("0.0008", "true", "step: per_token_s must be a number, not True"),
         ("2.0e-7", "2e-7", "not '2e-7' .YAML takes 2e-7 for a text: write 2.0e-7"),
+        ("0.0008", "9" * 400, "step: per_token_s must be a number of a usual size"),
+        ("block_size: 32", "block_size: true", "block_size must be a number of tokens from 1"),
+        ("block_size: 32", "block_size: 0", "block_size must be a number of tokens from 1, not 0"),
         ("block_size: 32", "block_size: [32]", r"flags: block_size: \[32\] is no value of a flag"),
     ],
 )

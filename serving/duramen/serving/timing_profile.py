@@ -197,7 +197,10 @@ def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = " (YAML takes 2e-7 for a text: write 2.0e-7)" if isinstance(value, str) else ""
         raise DuramenError(f"{where} must be a number, not {value!r}{hint}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise DuramenError(f"{where} must be a number of a usual size") from None
 
 
 def _validation(raw: Any, where: str) -> Validation:
@@ -228,4 +231,9 @@ def _flags(raw: Any, where: str) -> dict[str, Flag]:
     for key, value in raw.items():
         if not isinstance(key, str) or not isinstance(value, Flag):
             raise DuramenError(f"{where}: flags: {key}: {value!r} is no value of a flag")
+    block_size = raw.get("block_size")
+    if block_size is not None and (type(block_size) is not int or block_size < 1):
+        raise DuramenError(
+            f"{where}: flags: block_size must be a number of tokens from 1, not {block_size!r}"
+        )
     return raw
