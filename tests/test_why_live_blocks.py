@@ -194,7 +194,7 @@ async def test_a_preemption_is_told_from_a_divergence(
     prompts = [(head[start:] + head[:start]) * 3 for start in (100, 200)]
     prompts = [ids[: (NUM_BLOCKS // 2 - 2) * UNIT] for ids in prompts]
     before = await small_engine.num_preemptions()
-    sampling = Sampling(4 * UNIT, min_tokens=4 * UNIT)
+    sampling = Sampling(12 * UNIT, min_tokens=12 * UNIT)  # long enough to run side by side
     dones = await asyncio.gather(*(small_engine.complete(ids, sampling) for ids in prompts))
     assert before is not None
     assert (await small_engine.num_preemptions() or 0) > before
