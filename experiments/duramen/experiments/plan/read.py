@@ -14,8 +14,8 @@ from duramen.experiments.plan.traffic import RecordedTraffic
 from duramen.experiments.replay import Replay
 from duramen.experiments.target import ModelTarget, Outcome
 from duramen.experiments.timed.call import TimedCall
+from duramen.experiments.timed.replay import timed_call
 from duramen.experiments.trajectory import Session
-from duramen.layout.blocks import block_hashes
 from duramen.layout.errors import DuramenError
 from duramen.layout.zones import Prompt
 
@@ -53,18 +53,8 @@ def read_recording(
     rows: list[list[TimedCall]] = [[] for _ in sessions]
 
     def sent(layout: Layout, place: Place, prompt: Prompt, outcome: Outcome) -> None:
-        computed = [*prompt.token_ids, *outcome.token_ids[:-1]]
-        num_outputs = max(len(outcome.token_ids), 1)
-        rows[numbers[id(place.session)]].append(
-            TimedCall(
-                place.session.session_id,
-                place.index,
-                [key_numbers[key] for key in block_hashes(computed, granule)],
-                len(prompt.token_ids),
-                num_outputs,
-                max_outputs=num_outputs + 1,  # a reply ends by itself, which nobody foresees
-            )
-        )
+        call = timed_call(place, prompt, outcome, granule, key_numbers)
+        rows[numbers[id(place.session)]].append(call)
 
     replay = Replay(sessions, model, ModelTarget(None, granule, max_model_len), sent=sent)
     asyncio.run(replay.run([LAYOUT]))

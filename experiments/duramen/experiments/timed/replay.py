@@ -73,21 +73,10 @@ class TimedReplay:
         self._key_numbers: dict[Hashable, int] = defaultdict(count().__next__)
 
     def sent(self, layout: Layout, place: Place, prompt: Prompt, outcome: Outcome) -> None:
-        """One call of the replay. Without a reply on the record it samples one token."""
-        num_prompt, num_outputs = len(prompt.token_ids), max(len(outcome.token_ids), 1)
-        computed = [*prompt.token_ids, *outcome.token_ids[:-1]]
-        keys = [self._key_numbers[key] for key in block_hashes(computed, self.unit)]
+        """One call of the replay."""
         sessions = self._calls.setdefault(layout, [[] for _ in self.sessions])
-        sessions[self._numbers[id(place.session)]].append(
-            TimedCall(
-                place.session.session_id,
-                place.index,
-                keys,
-                num_prompt,
-                num_outputs,
-                max_outputs=num_outputs + 1,  # a reply ends by itself, which nobody foresees
-            )
-        )
+        call = timed_call(place, prompt, outcome, self.unit, self._key_numbers)
+        sessions[self._numbers[id(place.session)]].append(call)
 
     def figures(self) -> dict[Layout, TimedFigures]:
         """Of each layout that had a call."""
@@ -114,3 +103,20 @@ class TimedReplay:
                 for call in session
             ]
         )
+
+
+def timed_call(
+    place: Place, prompt: Prompt, outcome: Outcome, unit: int, key_numbers: Mapping[Hashable, int]
+) -> TimedCall:
+    """A call of a replay, keyed in blocks of `unit` tokens; `key_numbers` counts keys as they come.
+    Without a reply on the record it samples one token."""
+    computed = [*prompt.token_ids, *outcome.token_ids[:-1]]
+    num_outputs = max(len(outcome.token_ids), 1)
+    return TimedCall(
+        place.session.session_id,
+        place.index,
+        [key_numbers[key] for key in block_hashes(computed, unit)],
+        len(prompt.token_ids),
+        num_outputs,
+        max_outputs=num_outputs + 1,  # a reply ends by itself, which nobody foresees
+    )
