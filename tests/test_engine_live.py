@@ -10,6 +10,7 @@ from mirror_cases import predict
 
 from duramen.layout.errors import EngineError, RequestError
 from duramen.serving.vllm.engine import VllmEngine, attach
+from duramen.serving.vllm.http import KEEP_ALIVE_S
 from duramen.serving.vllm.launch import VllmProcess
 from duramen.serving.vllm.protocol import Completion, Sampling
 from duramen.serving.vllm.seam import ChatSeam, GenerateSeam, Seam
@@ -34,6 +35,12 @@ EXAMPLES = "".join(
     f'{{"name": "read", "arguments": {{"path": "{path}"}}}}\n</tool_call><|im_end|>\n'
     for path in ("a.py", "b.py", "c.py", "d.py")
 )
+
+
+def test_a_connection_is_left_before_vllm_closes_it() -> None:
+    from vllm import envs
+
+    assert KEEP_ALIVE_S < envs.VLLM_HTTP_TIMEOUT_KEEP_ALIVE
 
 
 @pytest.fixture(params=[ChatSeam, GenerateSeam])

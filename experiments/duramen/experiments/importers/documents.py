@@ -133,7 +133,8 @@ def is_cut_off(data: bytes) -> bool:
     try:
         msgspec.json.decode(data)
     except (ValueError, RecursionError) as error:
-        return "truncated" in str(error)
+        said = str(error)
+        return "truncated" in said or said.endswith(f"invalid number (byte {len(data)})")
     return False
 
 

@@ -10,6 +10,9 @@ import msgspec
 from duramen.layout.errors import EngineError, RequestError
 
 DONE = b"[DONE]"
+# vLLM closes a connection that is idle for 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE). A request that is
+# sent at that moment is lost, so a connection is not used again after half of it.
+KEEP_ALIVE_S = 2.5
 
 
 class EngineHttp:
@@ -24,7 +27,7 @@ class EngineHttp:
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
         )
 
     async def get(self, path: str) -> bytes:
