@@ -20,6 +20,7 @@ def figures(out: Path) -> dict[str, Any]:
         "profile": yaml.safe_load(profile.read_text()) if profile.is_file() else None,
         "live": _json(out / "live.json"),
         "simulated": _json(out / "simulated.json"),
+        "validate": _json(out / "validate.json"),
         "kernels": _tests(out / "kernels.xml"),
     }
 
@@ -47,6 +48,7 @@ def as_page(fields: Fields) -> str:
             *_probe(fields["probe"]),
             *_profile(fields["profile"]),
             *_replays(fields["live"], fields["simulated"]),
+            *_validated(fields["validate"]),
             *_kernels(fields["kernels"]),
         ]
     )
@@ -154,6 +156,27 @@ def _calls(layout: Fields) -> list[str]:
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:,.1f} ms"
+
+
+def _validated(validated: Fields | None) -> Iterator[str]:
+    if validated is None:
+        return
+    yield "## The simulator under eviction"
+    yield (
+        f"A cache of {validated['kv_tokens']:,} tokens, {validated['num_open']} sessions in turn; "
+        "errors of the times beside what repeats differ by."
+    )
+    errors = {each["at_once"]: each for each in validated["errors"]}
+    rows = []
+    for run in validated["runs"]:
+        row = [str(run["at_once"]), f"{run['num_equal']} of {len(run['calls'])}"]
+        row += [str(run["num_evicted"])]
+        for time in ("ttft", "itl"):
+            found = errors[run["at_once"]][time]
+            row += [f"{found[key]:.1%} ({found[f'noise_{key}']:.1%})" for key in ("median", "p90")]
+        rows.append(row)
+    header = ["at once", "hits as predicted", "fewer by eviction"]
+    yield from _table([*header, "TTFT median", "p90", "ITL median", "p90"], rows)
 
 
 def _kernels(tests: Fields | None) -> Iterator[str]:

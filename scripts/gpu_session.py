@@ -1,4 +1,5 @@
-"""One session on a GPU for one model: probe, calibrate, replay live and simulated, kernel tests.
+"""One session on a GPU for one model: probe, calibrate, replay live and simulated, validate the
+simulator under eviction, kernel tests.
 
 Every step's output goes to OUT/NAME.log and its figures to OUT; OUT/session.md is the page,
 OUT/session.json the same for machines. A step that fails does not stop the others. Exit code 0 if
@@ -25,6 +26,7 @@ DURAMEN = str(Path(sys.executable).with_name("duramen"))
 KERNEL_TESTS = [
     f"tests/test_{name}.py" for name in ("attention_oracle", "attention_peers", "device_probe")
 ]
+FEW_CALLS = {"cuda": [], "cpu": ["--calls", "40"]}
 LAYOUTS = ["--layout", "stable", "--layout", "clock"]  # most of a prompt cached, and nothing
 LIMIT = {"cuda": [], "cpu": ["--limit", "1"]}
 REPEATS = {"cuda": ["--repeat", "3"], "cpu": []}
@@ -58,6 +60,7 @@ def steps(model: str, device: str, out: Path) -> list[Step]:
     profile = f"{out}/profile.yaml"
     probe = [sys.executable, "scripts/probe_device.py", "--device", device, "--model", model]
     replay = [DURAMEN, "replay", "--demo", "--model", model, *LAYOUTS, *LIMIT[device]]
+    validate = [sys.executable, "scripts/bench_validate.py", "--model", model, *FEW_CALLS[device]]
     tests = [sys.executable, "-m", "pytest", *KERNEL_TESTS, "-k", device, "-p", "no:cacheprovider"]
     return [
         Step("doctor", [DURAMEN, "doctor", "--json", f"{out}/doctor.json"]),
@@ -70,6 +73,11 @@ def steps(model: str, device: str, out: Path) -> list[Step]:
         Step(
             "simulated",
             [*replay, "--timing", profile, "--json", f"{out}/simulated.json"],
+            needs=Path(profile),
+        ),
+        Step(
+            "validate",
+            [*validate, "--timing", profile, "--json", f"{out}/validate.json"],
             needs=Path(profile),
         ),
         Step("kernels", [*tests, "--junitxml", f"{out}/kernels.xml"]),

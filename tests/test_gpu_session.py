@@ -91,7 +91,7 @@ PROBE = DeviceProbe(
     conditions=GpuConditions(IDLE, (HOT,), HOT),
 )
 STEPS = [{"name": "calibrate", "said": "duramen: error: busy | hot", "seconds": 3.2}]
-NOTHING = {"doctor": None, "profile": None, "live": None, "simulated": None, "kernels": None}
+NOTHING = dict.fromkeys(("doctor", "profile", "live", "simulated", "validate", "kernels"))
 
 
 def test_the_page_says_what_was_measured(script):
@@ -118,6 +118,11 @@ def test_live_and_simulated_calls_stand_side_by_side(script, tmp_path):
     simulated = {"timing": {"layouts": {"stable": layout | {"cached_tokens": None}}}}
     (tmp_path / "live.json").write_text(json.dumps(live))
     (tmp_path / "simulated.json").write_text(json.dumps(simulated))
+    error = {"median": 0.05, "p90": 0.2, "noise_median": 0.01, "noise_p90": 0.02}
+    validated = {"kv_tokens": 10_240, "num_open": 6}
+    validated["errors"] = [{"at_once": 2, "ttft": error, "itl": error}]
+    validated["runs"] = [{"at_once": 2, "num_equal": 3, "num_evicted": 1, "calls": [{}] * 4}]
+    (tmp_path / "validate.json").write_text(json.dumps(validated))
     (tmp_path / "profile.yaml").write_text("device: H200\n")
     (tmp_path / "kernels.xml").write_text(
         '<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1"/></testsuites>'
@@ -129,6 +134,7 @@ def test_live_and_simulated_calls_stand_side_by_side(script, tmp_path):
     for line in (
         "| stable | live | 900 | 64 | 250.0 ms | - |",
         "| stable | simulated | 900 | - | 250.0 ms | - |",
+        "| 2 | 3 of 4 | 1 | 5.0% (1.0%) | 20.0% (2.0%) | 5.0% (1.0%) | 20.0% (2.0%) |",
         "device: H200",
         "3 run, 1 failed, 1 skipped.",
     ):
