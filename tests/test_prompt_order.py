@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from duramen.experiments import worked_example as example
-from duramen.experiments.worked_example import Outcome, order, repetition
+from duramen.experiments.studies import prompt_order as example
+from duramen.experiments.studies.prompt_order import Outcome, order, repetition
 
 
 def closed_form_of_order():
