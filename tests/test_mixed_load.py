@@ -29,8 +29,8 @@ def test_a_long_prompt_at_once_and_cut() -> None:
 
 def test_a_target_makes_the_chunk() -> None:
     load = MixedLoad([2], [20], stream_outputs=30, settle_s=5.0, pause_s=0.0)
-    budget = itl_budget(PrefillBudget(TIMES, 2.05 * HEADROOM, 40, floor_tokens=1))
-    times = simulate_mixed(load, rules(40), TIMES, budget)
+    made = PrefillBudget(TIMES, 2.05 * HEADROOM, 40, floor_tokens=1, granule_tokens=1)
+    times = simulate_mixed(load, rules(40), TIMES, itl_budget(made))
     # nine tokens of the long prompt fit beside the one of the stream
     assert times.gaps_s == pytest.approx([1.1, 2.0, 2.0, 1.3])
     assert times.ttfts_s == pytest.approx([0.6 + 2.0 + 2.0 + 1.3])

@@ -30,10 +30,16 @@ MOST = 4096
 
 
 def budget(
-    target_s: float, times: LinearStepTime = PER_TOKEN, *, floor_tokens: int = 1
+    target_s: float,
+    times: LinearStepTime = PER_TOKEN,
+    *,
+    floor_tokens: int = 1,
+    granule_tokens: int = 1,
 ) -> PrefillBudget:
     """One whose predictions are taken as they are."""
-    made = PrefillBudget(times, target_s, MOST, floor_tokens=floor_tokens)
+    made = PrefillBudget(
+        times, target_s, MOST, floor_tokens=floor_tokens, granule_tokens=granule_tokens
+    )
     made.ratio.mean, made.ratio.deviation = 1.0, 0.0
     return made
 
@@ -52,6 +58,14 @@ def test_the_time_that_decodes_leave_is_filled() -> None:
     # 0.1 + 2 x (0.001 + 0.01) = 0.122 for the decodes, 0.01 for the prefill: 68 tokens are left
     chosen = budget(0.2001).choose([10, 10], [prefill(9000)], 0.0)
     assert chosen == Budget(2 + 68, is_mixed=True)
+
+
+def test_a_cut_prefill_fills_whole_granules() -> None:
+    made = budget(0.2001, floor_tokens=20, granule_tokens=16)
+    assert made.choose([10, 10], [prefill(9000)], 0.0).num_tokens == 64  # of 2 + 68
+    assert made.choose([10, 10], [prefill(65)], 0.0).num_tokens == 67  # its end is not cut off
+    tight = budget(0.05, floor_tokens=20, granule_tokens=16)
+    assert tight.choose([10, 10], [prefill(9000)], 0.0).num_tokens == 22  # not below the floor
 
 
 def test_what_is_left_by_a_short_prefill_goes_to_the_next() -> None:
@@ -143,7 +157,7 @@ def test_a_target_that_is_none(target_s: float) -> None:
         PrefillBudget(PER_TOKEN, target_s, MOST)
 
 
-@pytest.mark.parametrize("name", ["tokens_per_decode", "floor_tokens"])
+@pytest.mark.parametrize("name", ["tokens_per_decode", "floor_tokens", "granule_tokens"])
 def test_counts_below_one(name: str) -> None:
     with pytest.raises(LayoutError, match="must all be at least 1"):
         PrefillBudget(PER_TOKEN, 1.0, MOST, **{name: 0})

@@ -16,6 +16,7 @@ from duramen.serving.kv.step_time import LinearStepTime, Step
 FLOOR_TOKENS = 32  # of prefill in each step, whatever the target
 AGEING_S = 60.0  # after so long the floor is at its most
 MOST_FLOORS = 4  # how often the floor, then
+GRANULE_TOKENS = 16  # rows of a matrix tile: others are computed as if they were there
 GAIN = 1 / 32  # of one step in the averages
 NUM_DEVIATIONS = 2.5  # of normal errors 97.7% stay under
 LEAST_RATIO, MOST_RATIO = 0.25, 4.0  # of measured to predicted, that are believed
@@ -62,6 +63,7 @@ class PrefillBudget:
     """`target_s`: most seconds of a step that decodes anything. `max_tokens`: of any step.
     `tokens_per_decode`: above 1 with draft tokens. `floor_tokens`: what the prefills get at least,
     growing as the oldest of them waits, to MOST_FLOORS times as many after AGEING_S.
+    `granule_tokens`: a step that cuts a prefill has a multiple of it, if that leaves the floor.
 
     Raises LayoutError unless all are above 0.
     """
@@ -74,13 +76,14 @@ class PrefillBudget:
         *,
         tokens_per_decode: int = 1,
         floor_tokens: int = FLOOR_TOKENS,
+        granule_tokens: int = GRANULE_TOKENS,
     ) -> None:
         if not 0 < target_s < inf:
             raise LayoutError(f"the target of a step must be seconds above 0, not {target_s}")
-        if min(max_tokens, tokens_per_decode, floor_tokens) < 1:
+        if min(max_tokens, tokens_per_decode, floor_tokens, granule_tokens) < 1:
             raise LayoutError(
-                f"{max_tokens} tokens a step, {tokens_per_decode} a decode and a floor of "
-                f"{floor_tokens} must all be at least 1"
+                f"{max_tokens} tokens a step, {tokens_per_decode} a decode, a floor of "
+                f"{floor_tokens} and a granule of {granule_tokens} must all be at least 1"
             )
         self.ratio = StepRatio()
         self._step_time = step_time
@@ -88,6 +91,7 @@ class PrefillBudget:
         self._max_tokens = max_tokens
         self._tokens_per_decode = tokens_per_decode
         self._floor_tokens = floor_tokens
+        self._granule_tokens = granule_tokens
 
     def choose(
         self, decode_contexts: Sequence[int], prefills: Iterable[Prefill], now_s: float
@@ -111,7 +115,10 @@ class PrefillBudget:
         if not num_wanted:
             return Budget(self._max_tokens)
         floor = min(floor, num_wanted)
-        num_tokens = min(num_decoded + max(num_fitting, floor), self._max_tokens)
+        num_tokens = num_decoded + max(num_fitting, floor)
+        if num_fitting < num_wanted:
+            num_tokens = max(num_tokens - num_tokens % self._granule_tokens, num_decoded + floor)
+        num_tokens = min(num_tokens, self._max_tokens)
         return Budget(num_tokens, is_mixed=True, is_floor=num_fitting < floor)
 
     def observe(self, predicted_s: float, measured_s: float) -> None:
@@ -136,4 +143,4 @@ class PrefillBudget:
         half_square = times.per_pair_s / 2
         linear = times.per_token_s + times.per_pair_s * (context_tokens + 0.5)
         slope = linear + sqrt(linear * linear + 4 * half_square * rest_s)
-        return self._max_tokens if slope == 0 else min(int(2 * rest_s / slope), self._max_tokens)
+        return self._max_tokens if slope == 0 else int(min(2 * rest_s / slope, self._max_tokens))
