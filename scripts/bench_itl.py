@@ -30,7 +30,6 @@ from duramen.experiments.timed.figures import Ranks
 from duramen.experiments.timed.itl_budget import itl_budget
 from duramen.experiments.timed.mixed_load import MixedLoad, simulate_mixed
 from duramen.experiments.timed.rules import rules_of
-from duramen.serving.kv.prefill_budget import PrefillBudget
 from duramen.serving.models import fetch
 from duramen.serving.probe import device_name
 from duramen.serving.timing_profile import TimingProfile
@@ -117,7 +116,7 @@ def simulate(arm: Arm, slices: Sequence[Slice], timing: TimingProfile) -> dict[s
     for each in slices:
         budget = None
         if arm.itl is not None:
-            budget = itl_budget(PrefillBudget(timing.step, arm.itl.target_s, arm.budget))
+            budget = itl_budget(timing.step, arm.itl.target_s, arm.budget)
         times = simulate_mixed(
             each.as_load(), rules, timing.step, budget, call_fixed_s=timing.call_fixed_s
         )

@@ -5,11 +5,9 @@ import pytest
 from duramen.experiments.timed.itl_budget import itl_budget
 from duramen.experiments.timed.mixed_load import MixedLoad, simulate_mixed
 from duramen.serving.kv.batching.rules import Rules
-from duramen.serving.kv.prefill_budget import PrefillBudget
 from duramen.serving.kv.step_time import LinearStepTime
 
 TIMES = LinearStepTime(1.0, 0.1, 0.0, 0.0, 0.0)
-HEADROOM = 1.25  # what a budget keeps before it has observed any step
 
 
 def rules(budget: int) -> Rules:
@@ -28,12 +26,11 @@ def test_a_long_prompt_at_once_and_cut() -> None:
 
 
 def test_a_target_makes_the_chunk() -> None:
-    load = MixedLoad([2], [20], stream_outputs=30, settle_s=5.0, pause_s=0.0)
-    made = PrefillBudget(TIMES, 2.05 * HEADROOM, 40, floor_tokens=1, granule_tokens=1)
-    times = simulate_mixed(load, rules(40), TIMES, itl_budget(made))
-    # nine tokens of the long prompt fit beside the one of the stream
-    assert times.gaps_s == pytest.approx([1.1, 2.0, 2.0, 1.3])
-    assert times.ttfts_s == pytest.approx([0.6 + 2.0 + 2.0 + 1.3])
+    load = MixedLoad([2], [200], stream_outputs=30, settle_s=5.0, pause_s=0.0)
+    times = simulate_mixed(load, rules(400), TIMES, itl_budget(TIMES, 10.05, 400))
+    # 90 tokens would fit, 80 are whole granules, one of them the stream's
+    assert times.gaps_s == pytest.approx([1.1, 9.0, 9.0, 5.3])
+    assert times.ttfts_s == pytest.approx([0.6 + 9.0 + 9.0 + 5.3])
 
 
 def test_streams_go_on_until_the_last_long_prompt_is_answered() -> None:

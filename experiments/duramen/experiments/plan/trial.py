@@ -13,7 +13,6 @@ from duramen.experiments.timed.itl_budget import itl_budget
 from duramen.experiments.timed.rules import rules_of
 from duramen.experiments.timed.slo import Slo
 from duramen.serving.kv.batching.rules import Rules
-from duramen.serving.kv.prefill_budget import PrefillBudget
 from duramen.serving.timing_profile import TimingProfile
 
 
@@ -107,7 +106,7 @@ class Trials:
         if setting.itl_target_ms is None:
             return None
         target_s, most = setting.itl_target_ms / 1000, rules.max_num_batched_tokens
-        return itl_budget(PrefillBudget(self.profile.step, target_s, most))
+        return itl_budget(self.profile.step, target_s, most)
 
 
 def _trial(setting: Setting, blocks: Blocks, found: TimedFigures) -> Trial:

@@ -7,11 +7,15 @@ from duramen.experiments.timed.engine import StepBudget
 from duramen.serving.kv.batching.request import Request
 from duramen.serving.kv.batching.scheduler import BatchScheduler
 from duramen.serving.kv.prefill_budget import Prefill, PrefillBudget
+from duramen.serving.kv.step_time import LinearStepTime
 
 
-def itl_budget(budget: PrefillBudget) -> StepBudget:
-    """For TimedEngine. Moves requests that decode before those that are prefilled. Of those that
-    wait it sees the first alone, so that at most one is admitted beside decodes in a step."""
+def itl_budget(step_time: LinearStepTime, target_s: float, max_tokens: int) -> StepBudget:
+    """For TimedEngine, whose steps take what `step_time` says: nothing of the target is kept for
+    deviations. Moves requests that decode before those that are prefilled. Of those that wait it
+    sees the first alone, so that at most one is admitted beside decodes in a step."""
+    budget = PrefillBudget(step_time, target_s, max_tokens)
+    budget.ratio.deviation = 0.0
 
     def choose(scheduler: BatchScheduler, now_s: float) -> int:
         scheduler.running.sort(key=_is_prefill)
