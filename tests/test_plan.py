@@ -200,7 +200,8 @@ def test_the_limit_of_a_plan_holds_in_the_simulator() -> None:
 
 
 def test_why_quotes_what_a_neighbour_gives() -> None:
-    plan = planned(poisson(), WITH_TARGET)
+    large = space(max_num_batched_tokens=(512, 2048), itl_target_ms=(None, 400.0))
+    plan = planned(poisson(), large)
     simulated, pick = trials(), plan.pick
     assert pick.setting.itl_target_ms == 400.0
     without = simulated.run(replace(pick.setting, itl_target_ms=None), poisson())
