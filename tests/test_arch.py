@@ -17,6 +17,7 @@ from model_configs import (
     FALCON_H1_0_5B,
     GEMMA_2_9B,
     GEMMA_3_27B,
+    GLM_5_2,
     GPT_2,
     GPT_OSS_20B,
     GRANITE_4_H_TINY,
@@ -34,6 +35,7 @@ from model_configs import (
     QWEN_3_NEXT_80B,
     Config,
 )
+from quantised_configs import FLOAT_8, KV_FORMATS_OF_MODELOPT
 
 from duramen.layout.errors import ModelError
 from duramen.serving.kv.arch import (
@@ -136,6 +138,12 @@ def test_attention(config: Config, attention: Attention) -> None:
         ({**QWEN_2_5_7B, "use_sliding_window": True, "max_window_layers": 21}, list(range(21, 28))),
         ({**QWEN_2_5_7B, "use_sliding_window": True}, []),
         ({**GPT_OSS_20B, "sliding_window": None}, []),
+        ({**MISTRAL_7B_V01, "model_type": "vaultgemma"}, list(range(0, 32, 2))),
+        ({**MISTRAL_7B_V01, "model_type": "cwm"}, [i for i in range(32) if i % 4]),
+        ({**MISTRAL_7B_V01, "model_type": "granite_swa"}, [i for i in range(32) if i % 4]),
+        ({**MISTRAL_7B_V01, "model_type": "mellum"}, []),
+        ({**MISTRAL_7B_V01, "model_type": "dots1"}, []),
+        ({**MISTRAL_7B_V01, "model_type": "dots1", "max_window_layers": 30}, [30, 31]),
         (LLAMA_4_SCOUT, [i for i in range(48) if i % 4 != 3]),
         (
             {**MISTRAL_7B_V01, "model_type": "afmoe", "global_attn_every_n_layers": 4},
@@ -179,16 +187,27 @@ def test_latents_that_are_switched_off() -> None:
     assert {layer.mixer for layer in arch.layers} == {Attention(32, 8, 128, 128)}
 
 
-def test_indexers_and_the_layers_that_go_by_an_earlier_one() -> None:
-    def indexed(**changes: Any) -> list[int]:
-        mixers = [layer.mixer for layer in parse(DEEPSEEK_V32, **changes).layers]
-        return [i for i, mixer in enumerate(mixers) if isinstance(mixer, Latent) and mixer.indexer]
+def indexed(config: Config, **changes: Any) -> list[int]:
+    """Indices of the layers with an indexer."""
+    mixers = [layer.mixer for layer in parse(config, **changes).layers]
+    return [i for i, mixer in enumerate(mixers) if isinstance(mixer, Latent) and mixer.indexer]
 
+
+def test_indexers_and_the_layers_that_go_by_an_earlier_one() -> None:
     [mixer] = {layer.mixer for layer in parse(DEEPSEEK_V32).layers}
     assert isinstance(mixer, Latent)
     assert mixer.indexer == Indexer(64, 128, 2048)
-    assert indexed(num_hidden_layers=9, index_topk_freq=4) == [0, 1, 5]
-    assert indexed(num_hidden_layers=4, index_topk_pattern="FSSF") == [0, 3]
+    assert indexed(DEEPSEEK_V32, num_hidden_layers=9, index_topk_freq=4) == [0, 1, 5]
+    assert indexed(DEEPSEEK_V32, num_hidden_layers=4, index_topk_pattern="FSSF") == [0, 3]
+
+
+def test_indexers_as_transformers_writes_them() -> None:
+    new = parse(DEEPSEEK_V32, layer_types=["indexed_attention"] * 61, head_dim=64)
+    old = parse(DEEPSEEK_V32, layer_types=["deepseek_sparse_attention"] * 61)
+    assert new == old == parse(DEEPSEEK_V32)
+    assert indexed(GLM_5_2) == [0, 1, *range(2, 78, 4)]  # every list says the same
+    assert parse(GLM_5_2) == parse(without(GLM_5_2, "indexer_types"))
+    assert len(indexed(DEEPSEEK_V32, indexer_types=["full"] * 61)) == 61
 
 
 @pytest.mark.parametrize(
@@ -260,25 +279,20 @@ def test_the_flat_form_of_kimi_linear() -> None:
     [
         ({"quant_method": "fp8"}, None),
         ({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, None),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "kv_cache_scheme": {"type": "float", "num_bits": 8},
-            },
-            "fp8",
-        ),
-        ({"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "FP8"}}, "fp8"),
-        ({"quant_method": "modelopt", "kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
-        (
-            {"quant_method": "modelopt", "kv_cache_scheme": {"type": "float", "num_bits": 4}},
-            "nvfp4",
-        ),
-        ({"quant_method": "modelopt", "kv_cache_quant_algo": "INT8"}, None),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": FLOAT_8}, "fp8"),
+        *KV_FORMATS_OF_MODELOPT,
         ({"quant_method": "awq", "kv_cache_quant_algo": "FP8"}, None),
     ],
 )
 def test_what_a_quantised_checkpoint_keeps(quantised: Config, kv_format: str | None) -> None:
     assert parse(LLAMA_3_8B, quantization_config=quantised).kv_format == kv_format
+
+
+def test_latents_heed_the_scheme_of_modelopt_alone() -> None:
+    """vLLM looks for that of compressed-tensors where keys and values are kept."""
+    for method, kv_format in (("compressed-tensors", None), ("modelopt", "fp8_e4m3")):
+        quantised = {"quant_method": method, "kv_cache_scheme": FLOAT_8}
+        assert parse(DEEPSEEK_V3, quantization_config=quantised).kv_format == kv_format
 
 
 def test_layers_of_nemotron_h_are_one_thing_each() -> None:
@@ -358,6 +372,13 @@ def test_nested_text_models(key: str) -> None:
     assert arch.layers == parse(LLAMA_3_8B).layers
 
 
+def test_shapes_are_those_of_the_text_part_alone() -> None:
+    """What the whole says of heads is another part's."""
+    inner = without(LLAMA_3_8B, "tie_word_embeddings")
+    outer = {"model_type": "vlm", "head_dim": 1280, "num_kv_shared_layers": 4}
+    assert parse({**outer, "text_config": inner}).layers == parse(LLAMA_3_8B).layers
+
+
 def test_the_last_layers_of_gemma_3n_keep_nothing() -> None:
     text = {
         "model_type": "gemma3n_text",
@@ -411,11 +432,43 @@ def test_the_last_layers_of_gemma_3n_keep_nothing() -> None:
         (without(MISTRAL_7B_V01, "num_key_value_heads"), "num_key_value_heads is missing"),
         (without(GEMMA_2_9B, "num_key_value_heads"), "num_key_value_heads is missing"),
         (without(DEEPSEEK_V3, "kv_lora_rank"), "kv_lora_rank is missing"),
+        (without(DEEPSEEK_V3, "q_lora_rank"), "q_lora_rank is missing"),
+        (without(DEEPSEEK_V32, "index_topk"), "index_topk is missing"),
+        (
+            {**GLM_5_2, "indexer_types": ["full"] * 78},
+            "for layer 3 indexer_types is 'full', but index_topk_freq .* says otherwise",
+        ),
+        (without(GLM_5_2, "index_topk_freq"), "for layer 3 indexer_types is 'shared', but"),
+        *(
+            ({**without(LLAMA_3_8B, "num_key_value_heads"), "model_type": each}, "value_heads is m")
+            for each in ("gemma", "qwen2", "stablelm", "csm", "paligemma", "exaone4", "a_new_one")
+        ),
+        ({**LLAMA_3_8B, "model_type": "gemma4_text"}, "a family whose layers are not known"),
+        ({**LLAMA_3_8B, "per_layer_config": {"0": {"head_dim": 512}}}, "per_layer_config speaks"),
+        (
+            {**LLAMA_3_8B, "layer_types": ["indexed_attention"] * 32},
+            "layers have indexers, which are known for latents only",
+        ),
+        (without(MIXTRAL_8X7B, "num_local_experts"), "num_experts or .* is missing"),
+        (
+            {
+                **LLAMA_3_8B,
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "kv_cache_scheme": {**FLOAT_8, "num_bits": 4},
+                },
+            },
+            "kv_cache_scheme is not of 8-bit floats",
+        ),
+        (
+            {**LLAMA_3_8B, "quantization_config": {"quant_method": "fp8", "ignore": ["re:("]}},
+            "quantization_config: '\\(' is no pattern",
+        ),
         (
             {**LLAMA_3_8B, "model_type": "olmo3", "layer_types": ["sliding_attention"] * 32},
             "sliding_window is missing",
         ),
-        ({**LLAMA_3_8B, "index_head_dim": 128}, "index_head_dim speaks of an indexer"),
+        ({**LLAMA_3_8B, "index_head_dim": 128}, "layers have indexers, which are known for"),
         ({**LLAMA_3_8B, "num_key_value_heads_per_layer": [4] * 32}, "heads_per_layer speaks"),
         ({**LLAMA_3_8B, "attn_mode": "chunk"}, "attn_mode speaks of layers"),
         ({**LLAMA_3_8B, "use_cla": True}, "use_cla speaks of layers"),

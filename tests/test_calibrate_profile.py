@@ -57,8 +57,25 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("call_fixed_s: 0.01", "call_fixed_s: no", "call_fixed_s must be a number, not False"),
         ("linear_mfu: 0.5", "linear_mfu: 1.5", "ttft: linear_mfu and attention_mfu must be above"),
         ("median: 0.05", "mean: 0.05", "validation: ttft: unknown key mean; known: median, p90"),
-        ("num_calls: 90", "num_calls: many", "num_calls must be a whole number, not 'many'"),
-        ("- 3\n", "- x\n", r"at_once must be a list of whole numbers, not \['x', 6\]"),
+        (
+            "median: 0.05",
+            "median: -0.05",
+            "validation: ttft: median must be a finite number from 0",
+        ),
+        (
+            "p90: 0.1\n",
+            "p90: .nan\n",
+            "validation: itl: p90 must be a finite number from 0, not nan",
+        ),
+        (
+            "noise_p90: 0.05",
+            "noise_p90: .inf",
+            "validation: itl: noise_p90 must be a finite number",
+        ),
+        ("num_calls: 90", "num_calls: many", "num_calls must be a whole number from 1, not 'many'"),
+        ("num_calls: 90", "num_calls: 0", "num_calls must be a whole number from 1, not 0"),
+        ("- 3\n", "- x\n", r"at_once must be a list of whole numbers from 1, not \['x', 6\]"),
+        ("- 3\n", "- -3\n", r"at_once must be a list of whole numbers from 1, not \[-3, 6\]"),
         ("num_rounds: 5", "num_rounds: 5\n  num_rounds: 6", "key 'num_rounds' stands twice"),
     ],
 )

@@ -10,6 +10,7 @@ from model_configs import (
     DEEPSEEK_V32,
     FALCON_H1_0_5B,
     GEMMA_3_27B,
+    GLM_5_2,
     GPT_OSS_20B,
     JAMBA_V01,
     LFM_2_1_2B,
@@ -31,6 +32,7 @@ from duramen.serving.kv.footprint import Footprint, KvDtype, other_attentions
 from duramen.serving.kv.pages import Pages, lay_out
 
 GIB = 2**30
+NVFP4_CACHE = {"quant_method": "modelopt", "kv_cache_quant_algo": "NVFP4"}
 
 
 def footprint(config: Config, num_ranks: int = 1, kv_dtype: str = "auto") -> Footprint:
@@ -50,6 +52,7 @@ def pages(config: Config, block_tokens: int = 16, num_ranks: int = 1) -> Pages:
         (QWEN_3_32B, 262_144, 262_144),
         (DEEPSEEK_V3, 70_272, 70_272),
         (DEEPSEEK_V32, 70_272 + 61 * 132, 70_272 + 61 * 132),  # 128 bytes and a scale per layer
+        (GLM_5_2, 78 * 1152 + 21 * 132, 78 * 1152 + 21 * 132),  # 57 layers go by another's indexer
         (GEMMA_3_27B, 507_904, 81_920),
         (GPT_OSS_20B, 49_152, 24_576),
         (LLAMA_4_SCOUT, 196_608, 49_152),
@@ -113,6 +116,21 @@ def test_a_quantised_checkpoints_format_is_the_models_own() -> None:
     }
     assert footprint(quantised).bytes_per_token == 65_536
     assert footprint(quantised, kv_dtype="bfloat16").bytes_per_token == 131_072
+
+
+@pytest.mark.parametrize(
+    ("config", "kv_dtype", "expected"),
+    [
+        ({}, "auto", "bfloat16"),
+        ({"torch_dtype": "float16"}, "auto", "float16"),
+        ({"torch_dtype": "float32"}, "auto", "bfloat16"),
+        ({"quantization_config": NVFP4_CACHE}, "auto", "nvfp4"),
+        ({"quantization_config": NVFP4_CACHE}, "fp8", "fp8"),
+    ],
+)
+def test_what_auto_comes_to(config: Config, kv_dtype: str, expected: str) -> None:
+    arch = Architecture.from_config({**LLAMA_3_8B, **config})
+    assert KvDtype(kv_dtype).of(arch) == expected
 
 
 def test_states_take_no_cache_format() -> None:

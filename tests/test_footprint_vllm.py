@@ -1,8 +1,8 @@
 """Footprints and pages against their oracle: what vLLM itself makes of the same configs.
 
 Published shapes of every kind, built without weights in a process of its own; formats and shares of
-tensor-parallel ranks against vLLM's own arithmetic. The CPU build refuses sparse attention and
-lacks what Kimi's layers import: those stand in the hand-computed cases only.
+tensor-parallel ranks against vLLM's own arithmetic. The CPU build lacks what Kimi's layers import:
+that stands in the hand-computed cases only.
 """
 
 import json
@@ -20,19 +20,22 @@ import model_configs
 import pytest
 import vllm_pages
 from model_configs import Config
+from quantised_configs import FLOAT_8, KV_FORMATS_OF_MODELOPT
 
 from duramen.serving.kv.arch import Architecture
 from duramen.serving.kv.footprint import Footprint, KvDtype
-from duramen.serving.kv.pages import Pages, lay_out
+from duramen.serving.kv.pages import Group, Pages, lay_out
 
 BLOCK_TOKENS = 32
 CLASSES = {
     "DEEPSEEK_V3": "DeepseekV3ForCausalLM",
+    "DEEPSEEK_V32": "DeepseekV32ForCausalLM",
     "COHERE_2_7B": "Cohere2ForCausalLM",
     "FALCON_7B": "FalconForCausalLM",
     "FALCON_H1_0_5B": "FalconH1ForCausalLM",
     "GEMMA_2_9B": "Gemma2ForCausalLM",
     "GEMMA_3_27B": "Gemma3ForCausalLM",
+    "GLM_5_2": "GlmMoeDsaForCausalLM",
     "GPT_2": "GPT2LMHeadModel",
     "GPT_OSS_20B": "GptOssForCausalLM",
     "GRANITE_4_H_TINY": "GraniteMoeHybridForCausalLM",
@@ -46,20 +49,43 @@ CLASSES = {
     "QWEN_2_5_7B": "Qwen2ForCausalLM",
     "QWEN_3_NEXT_80B": "Qwen3NextForCausalLM",
 }
-CASES = [(name, "auto") for name in CLASSES] + [("LLAMA_3_8B", "fp8"), ("JAMBA_V01", "fp8")]
+QUANTISED: dict[str, Config] = {
+    "compressed-tensors": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {},
+        "kv_cache_scheme": FLOAT_8,
+    },
+    "modelopt": {
+        "quant_method": "modelopt",
+        "quant_algo": "FP8",
+        "kv_cache_scheme": FLOAT_8,
+    },
+}
+CASES = [
+    *((name, "auto") for name in CLASSES),
+    ("LLAMA_3_8B", "fp8"),
+    ("JAMBA_V01", "fp8"),
+    *((name, method) for name in ("LLAMA_3_8B", "DEEPSEEK_V3") for method in QUANTISED),
+]
 
 pytestmark = pytest.mark.live
 
 
-def config_of(name: str) -> Config:
-    """Of the text model alone: the parts that see need libraries of their own."""
+def config_of(name: str, asked: str = "auto") -> Config:
+    """Of the text model alone: the parts that see need libraries of their own. `asked`: a format,
+    or how the checkpoint is quantised."""
     config: Config = getattr(model_configs, name)
     more = {
         "architectures": [CLASSES[name]],
         "max_position_embeddings": 131_072,
         "torch_dtype": "bfloat16",
     }
-    return more | config.get("text_config", config)
+    quantised = {"quantization_config": QUANTISED[asked]} if asked in QUANTISED else {}
+    return more | config.get("text_config", config) | quantised
+
+
+def kv_dtype_of(asked: str) -> str:
+    return "auto" if asked in QUANTISED else asked
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +93,12 @@ def answers() -> dict[tuple[str, str], dict[str, Any]]:
     if find_spec("vllm") is None and os.environ.get("DURAMEN_REQUIRE_LIVE") != "1":
         pytest.skip("no vLLM: footprints are not compared with its pages")
     requests = [
-        {"config": config_of(name), "block_size": BLOCK_TOKENS, "kv_dtype": kv_dtype}
-        for name, kv_dtype in CASES
+        {
+            "config": config_of(name, asked),
+            "block_size": BLOCK_TOKENS,
+            "kv_dtype": kv_dtype_of(asked),
+        }
+        for name, asked in CASES
     ]
     script = Path(vllm_pages.__file__)
     done = subprocess.run(
@@ -82,34 +112,52 @@ def answers() -> dict[tuple[str, str], dict[str, Any]]:
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
-def laid_out(name: str, kv_dtype: str) -> Pages:
-    arch = Architecture.from_config(config_of(name))
-    return lay_out(Footprint.of(arch, kv_dtype=KvDtype(kv_dtype)), BLOCK_TOKENS)
+def laid_out(name: str, asked: str) -> Pages:
+    arch = Architecture.from_config(config_of(name, asked))
+    return lay_out(Footprint.of(arch, kv_dtype=KvDtype(kv_dtype_of(asked))), BLOCK_TOKENS)
 
 
-@pytest.mark.parametrize(("name", "kv_dtype"), CASES)
+def described(group: Group) -> dict[str, int | None]:
+    """As vLLM has it, which adds the pages up where they are of several sizes."""
+    page = group.pages[0]
+    is_even = len({each.page_bytes for each in group.pages}) == 1
+    return {
+        "num_layers": len(group.pages),
+        "block_tokens": group.block_tokens,
+        "page_bytes": page.page_bytes if is_even else group.page_bytes,
+        "content_bytes": page.page_bytes - page.padding_bytes if is_even else None,
+        "window_tokens": group.cache.window,
+    }
+
+
+@pytest.mark.parametrize(("name", "asked"), CASES)
 @pytest.mark.timeout(600)
-def test_pages(answers: dict[tuple[str, str], Any], name: str, kv_dtype: str) -> None:
+def test_pages(answers: dict[tuple[str, str], Any], name: str, asked: str) -> None:
     """Each group's layers, block, page, content and window; blocks in a pool; the match unit."""
-    theirs = answers[name, kv_dtype]
+    theirs = answers[name, asked]
     assert "error" not in theirs, theirs["error"]
-    ours = laid_out(name, kv_dtype)
-    keys = ("num_layers", "block_tokens", "page_bytes", "content_bytes", "window_tokens")
-    assert sorted(repr([group[key] for key in keys]) for group in theirs["groups"]) == sorted(
-        repr(
-            [
-                len(group.pages),
-                page.block_tokens,
-                page.page_bytes,
-                page.page_bytes - page.padding_bytes,
-                page.cache.window,
-            ]
-        )
-        for group in ours.groups
-        for page in group.pages[:1]
+    ours = laid_out(name, asked)
+    assert sorted(map(repr, theirs["groups"])) == sorted(
+        repr(described(group)) for group in ours.groups
     )
     assert ours.unit_tokens == theirs["unit_tokens"]
     assert ours.num_blocks(vllm_pages.POOL_BYTES) == theirs["num_blocks"] - 1
+
+
+@pytest.mark.parametrize("name", ["DEEPSEEK_V32", "GLM_5_2"])
+def test_which_layers_have_indexers(answers: dict[tuple[str, str], Any], name: str) -> None:
+    """And what these keep: GLM's go by another layer's in three of four."""
+    theirs = {
+        int(layer.split(".")[2]): spec["page_bytes"]
+        for layer, spec in answers[name, "auto"]["layers"].items()
+        if layer.endswith("indexer.k_cache")
+    }
+    assert theirs == {
+        page.cache.layer: page.page_bytes
+        for group in laid_out(name, "auto").groups
+        for page in group.pages
+        if page.cache.kind == "indexer"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +169,11 @@ def vllm() -> ModuleType:
         import torch
         from vllm.model_executor.layers.attention.mla_attention import MLACommonBackend
         from vllm.model_executor.layers.mamba.mamba_utils import MambaStateShapeCalculator
-        from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE, nvfp4_kv_cache_full_dim
+        from vllm.utils.torch_utils import (
+            STR_DTYPE_TO_TORCH_DTYPE,
+            get_kv_cache_quant_algo_string,
+            nvfp4_kv_cache_full_dim,
+        )
         from vllm.v1 import kv_cache_interface
         from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
     oracle = ModuleType("oracle")
@@ -131,9 +183,20 @@ def vllm() -> ModuleType:
         latents=MLACommonBackend,
         shapes=MambaStateShapeCalculator,
         nvfp4=nvfp4_kv_cache_full_dim,
+        kv_format=get_kv_cache_quant_algo_string,
         dtypes=STR_DTYPE_TO_TORCH_DTYPE | {"auto": torch.bfloat16},
     )
     return oracle
+
+
+@pytest.mark.parametrize(("quantised", "kv_format"), KV_FORMATS_OF_MODELOPT)
+def test_what_a_quantised_checkpoint_asks_for(
+    vllm: Any, quantised: Config, kv_format: str | None
+) -> None:
+    theirs = vllm.kv_format(quantised)
+    assert (None if theirs == "auto" else theirs) == kv_format
+    config = {**config_of("LLAMA_3_8B"), "quantization_config": quantised}
+    assert Architecture.from_config(config).kv_format == kv_format
 
 
 PACKED = [each for each in KvDtype if each not in (KvDtype.NVFP4, KvDtype.FP8_DS_MLA)]

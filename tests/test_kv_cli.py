@@ -57,7 +57,7 @@ def test_as_json(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture)
         "model": "llama",
         "device": None,
         "unit_tokens": 16,
-        "kv_dtype": "auto",
+        "kv_dtype": "bfloat16",
         "bytes_per_token": 131_072,
         "bytes_per_token_beyond_window": 131_072,
         "state_bytes_per_sequence": 0,
@@ -82,6 +82,7 @@ def test_options(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture)
     found = result(monkeypatch, capsys, folder / "config.json", *options, "--memory", 1)
     assert found["bytes_per_token"] == 65_536
     assert (found["unit_tokens"], found["per_rank"]["bytes_per_token"]) == (64, 32_768)
+    assert found["kv_dtype"] == "fp8"
     assert found["at_context"] == {
         "context_tokens": 1000,
         "bytes_per_sequence": 32_768_000,
@@ -95,6 +96,22 @@ def test_options(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture)
         "num_tokens": 511 * 64,
         "num_sequences": 31,
     }
+
+
+def test_auto_is_said_as_what_it_comes_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    quantised = {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}
+    write(folder, {**LLAMA_3_8B, "quantization_config": quantised})
+    found = result(monkeypatch, capsys, folder)
+    assert (found["kv_dtype"], found["bytes_per_token"]) == ("fp8_e4m3", 65_536)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_config(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (folder / "config.json").write_text(json.dumps(LLAMA_3_8B), encoding="utf-8-sig")
+    assert result(monkeypatch, capsys, folder)["bytes_per_token"] == 131_072
 
 
 def test_the_context_is_the_models_own(
@@ -155,6 +172,13 @@ def test_a_table(
         ({}, ("--tp", "3"), "32 attention heads cannot be split 3 ways"),
         ({}, ("--kv-dtype", "fp8_ds_mla"), "fp8_ds_mla is a format for latents"),
         ({}, ("--kv-dtype", "fp7"), "'fp7' is not one of"),
+        (
+            {},
+            ("--block-size", "5"),
+            "--block-size must be a multiple of 16 tokens (of 32 on a CPU)",
+        ),
+        ({}, ("--block-size", "24"), "not 24"),
+        ({}, ("--block-size", "0"), "'--block-size'"),
         ({"max_position_embeddings": None}, ("--memory", "1"), "give --context"),
         ({}, ("--memory", "inf"), "less than or equal to 1000000"),
         ({}, ("--memory", "nan"), "'--memory'"),

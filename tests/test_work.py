@@ -26,6 +26,7 @@ from model_configs import (
     QWEN_3_NEXT_80B,
     Config,
 )
+from quantised_configs import FP8, MXFP4
 
 from duramen.layout.errors import LayoutError, ModelError
 from duramen.serving.kv.arch import Architecture
@@ -231,8 +232,8 @@ def test_a_batch_computes_what_its_sequences_compute_and_reads_weights_once() ->
     assert batch.attention_flops == sum(each.attention_flops for each in alone)
     assert batch.lm_head_flops == sum(each.lm_head_flops for each in alone)
     assert batch.kv_bytes == sum(each.kv_bytes for each in alone)
-    assert max(each.weight_bytes for each in alone) < batch.weight_bytes
-    assert batch.weight_bytes < sum(each.weight_bytes for each in alone)
+    read = [each.weight_bytes or 0 for each in alone]
+    assert max(read) < (batch.weight_bytes or 0) < sum(read)
 
 
 @pytest.mark.parametrize("chunk", [(0, 5), (-1, 5), (3, -1)])
@@ -259,6 +260,43 @@ def test_experts_are_read_as_far_as_the_batch_is_expected_to_need_them() -> None
     assert two.weight_bytes == 2 * (rest + 32 * 7 * per_expert // 2)  # 8 * (1 - (6/8)**2) = 3.5
     many = prefill_work(model, 10_000)
     assert many.weight_bytes == 2 * (rest + 32 * 8 * per_expert)
+
+
+def test_the_published_bytes_of_gpt_oss() -> None:
+    """Of gpt-oss-20b's safetensors files 10,152,345,600 bytes are experts in MXFP4; the rest is in
+    bfloat16."""
+    model = arch({**GPT_OSS_20B, "quantization_config": MXFP4})
+    experts = 24 * 32 * 3 * 2880 * 2880
+    others = num_params(model).total - num_params(model).embedding - experts
+    assert prefill_work(model, 10_000).weight_bytes == 10_152_345_600 + 2 * others
+    assert decode_work(model, 0).weight_bytes == 10_152_345_600 * 4 // 32 + 2 * others
+
+
+def test_the_published_bytes_of_deepseek_v3() -> None:
+    """Of its files' 688,586,727,753 bytes 17 MB are names and vectors. They hold a 62nd layer, for
+    drafts, with two square matrices and an embedding and a head of its own."""
+    model = arch({**DEEPSEEK_V3, "quantization_config": FP8})
+    draft = arch({**DEEPSEEK_V3, "quantization_config": FP8, "num_hidden_layers": 62})
+    head = 2 * num_params(model).embedding
+    with_draft = prefill_work(draft, 10_000).weight_bytes
+    assert with_draft is not None
+    whole = with_draft + 3 * head + 2 * 2 * 7168**2
+    assert whole == pytest.approx(688_586_727_753, rel=3e-5)
+    routers = 58 * 7168 * 256
+    quantised = num_params(model).active - num_params(model).embedding - routers
+    expected = head + 2 * routers + quantised * (8 + 2**-9) / 8
+    assert decode_work(model, 0).weight_bytes == round(expected)
+
+
+def test_weights_that_are_quantised_in_an_unknown_way() -> None:
+    """All else is known."""
+    model = arch({**LLAMA_3_8B, "quantization_config": {"quant_method": "quark"}})
+    found, plain = decode_work(model, 10), decode_work(arch(LLAMA_3_8B), 10)
+    assert found.weight_bytes is None
+    assert (found.num_flops, found.kv_bytes) == (plain.num_flops, plain.kv_bytes)
+    ttft = Ttft(0.0, 1e15, 0.5, 0.5, 1e12)
+    with pytest.raises(ModelError, match="quant_method 'quark' is not known"):
+        ttft.seconds(found)
 
 
 @pytest.mark.parametrize("config", [LLAMA_3_8B, DEEPSEEK_V3, QWEN_3_32B])

@@ -14,6 +14,7 @@ from typing import Any
 
 POOL_BYTES = 64 * 2**30
 MAX_MODEL_LEN = 8192
+SPARSE_BACKEND = "vllm.v1.attention.backends.mla.xpu_mla_sparse.XPUMLASparseBackend"
 
 os.environ.update(
     HF_HUB_OFFLINE="1",
@@ -36,11 +37,21 @@ def main() -> None:
 
 def forget_the_cpu() -> None:
     """What kind of CPU this is decides of the states' dtype and the latents' block, and of neither
-    on GPUs. No kernel runs here, so any answer is as good."""
+    on GPUs; and no CPU has sparse attention. No kernel runs here, so any answer is as good."""
     import torch
+    from vllm.platforms.cpu import CpuPlatform
 
     torch.cpu._is_avx512_bf16_supported = lambda: False
     torch.cpu._is_amx_tile_supported = lambda: True
+    backend_of = CpuPlatform.get_attn_backend_cls
+
+    def with_sparse(backend: Any, attn_selector_config: Any, **others: Any) -> str:
+        if attn_selector_config.use_sparse:
+            return SPARSE_BACKEND
+        found: str = backend_of(backend, attn_selector_config, **others)
+        return found
+
+    CpuPlatform.get_attn_backend_cls = staticmethod(with_sparse)
 
 
 def start_distributed() -> None:

@@ -3,6 +3,7 @@
 What counts as a control token is defined here, in one place: `is_control`.
 """
 
+import codecs
 import copy
 import re
 from collections.abc import Iterable
@@ -63,7 +64,7 @@ def is_control(token: AddedToken, template: str, special_strings: Iterable[str])
 def read_json(path: Path, *, required: bool = True) -> dict[str, Any]:
     """The JSON object in a tokenizer's file. Raises TokenizerError, naming the file."""
     try:
-        value = msgspec.json.decode(path.read_bytes())
+        value = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     except FileNotFoundError:
         if not required:
             return {}

@@ -19,6 +19,7 @@ from duramen.serving.kv.footprint import Footprint, KvDtype, other_attentions
 from duramen.serving.kv.pages import Pages, lay_out
 
 ENGINE = "vLLM 0.32"
+BLOCK_STEP = 16  # tokens: what all of its attention kernels for GPUs ask for, or a multiple of it
 MOST_GIB = 1_000_000
 ATTENTIONS = {"mha": "MHA", "gqa": "GQA, 8 KV heads", "mqa": "MQA", "mla": "MLA, 512 + 64"}
 
@@ -31,7 +32,9 @@ def kv(
     kv_dtype: Annotated[
         KvDtype, typer.Option(help="Format of the cache; auto is what the model asks for.")
     ] = KvDtype.AUTO,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 16,
+    block_size: Annotated[
+        int, typer.Option(min=1, help=f"Tokens per block, a multiple of {BLOCK_STEP}.")
+    ] = BLOCK_STEP,
     context: Annotated[
         int | None, typer.Option(min=1, help="Tokens per sequence; by default the model's limit.")
     ] = None,
@@ -43,6 +46,11 @@ def kv(
 ) -> None:
     """Say what a model's KV cache takes per token and per sequence, and what fits."""
     check_json_file(json_file)
+    if block_size % BLOCK_STEP:
+        raise ModelError(
+            f"--block-size must be a multiple of {BLOCK_STEP} tokens (of 32 on a CPU), as vLLM's "
+            f"attention kernels have it, not {block_size}"
+        )
     file = config / "config.json" if config.is_dir() else config
     if not file.is_file():
         raise ModelError(f"{file} is missing: give a config.json or a model's folder")
@@ -55,7 +63,7 @@ def kv(
         "model": file.resolve().parent.name,
         "device": None,
         "unit_tokens": pages.unit_tokens,
-        "kv_dtype": kv_dtype.value,
+        "kv_dtype": kv_dtype.of(arch).value,
         **as_json(Footprint.of(arch, kv_dtype=kv_dtype)),
         "per_rank": {
             "tensor_parallel_size": tp,

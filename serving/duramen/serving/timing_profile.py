@@ -128,11 +128,6 @@ def profile_from_fields(raw: Any, where: str) -> TimingProfile:
     names = [each.name for each in fields(TimingProfile)]
     given = _mapping(raw, names, OPTIONAL, where)
     ttft, validation = given.get("ttft"), given.get("validation")
-    call_fixed_s = _number(given.get("call_fixed_s", 0.0), f"{where}: call_fixed_s")
-    if not 0 <= call_fixed_s < math.inf:
-        raise DuramenError(
-            f"{where}: call_fixed_s must be a finite number from 0, not {call_fixed_s}"
-        )
     return TimingProfile(
         device=_text(given, "device", where),
         model=_text(given, "model", where),
@@ -141,7 +136,7 @@ def profile_from_fields(raw: Any, where: str) -> TimingProfile:
         origin=_origin(_text(given, "origin", where), where),
         step=_numbers(LinearStepTime, given["step"], f"{where}: step"),
         flags=_flags(given.get("flags", {}), where),
-        call_fixed_s=call_fixed_s,
+        call_fixed_s=_from_zero(given.get("call_fixed_s", 0.0), f"{where}: call_fixed_s"),
         ttft=None if ttft is None else _numbers(Ttft, ttft, f"{where}: ttft"),
         validation=None if validation is None else _validation(validation, where),
         conditions=_conditions(given.get("conditions", {}), where),
@@ -203,16 +198,34 @@ def _number(value: Any, where: str) -> float:
         raise DuramenError(f"{where} must be a number of a usual size") from None
 
 
+def _from_zero(value: Any, where: str) -> float:
+    number = _number(value, where)
+    if not 0 <= number < math.inf:
+        raise DuramenError(f"{where} must be a finite number from 0, not {number}")
+    return number
+
+
 def _validation(raw: Any, where: str) -> Validation:
     under = f"{where}: validation"
     given = _mapping(raw, [each.name for each in fields(Validation)], (), under)
     at_once, num_calls = given["at_once"], given["num_calls"]
-    if not isinstance(at_once, list) or not all(type(each) is int for each in at_once):
-        raise DuramenError(f"{under}: at_once must be a list of whole numbers, not {at_once!r}")
-    if type(num_calls) is not int:
-        raise DuramenError(f"{under}: num_calls must be a whole number, not {num_calls!r}")
-    ttft, itl = (_numbers(Errors, given[key], f"{under}: {key}") for key in ("ttft", "itl"))
+    if not isinstance(at_once, list) or not all(map(_is_count, at_once)):
+        raise DuramenError(
+            f"{under}: at_once must be a list of whole numbers from 1, not {at_once!r}"
+        )
+    if not _is_count(num_calls):
+        raise DuramenError(f"{under}: num_calls must be a whole number from 1, not {num_calls!r}")
+    ttft, itl = (_errors(given[key], f"{under}: {key}") for key in ("ttft", "itl"))
     return Validation(tuple(at_once), num_calls, ttft, itl)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _errors(raw: Any, where: str) -> Errors:
+    given = _mapping(raw, [each.name for each in fields(Errors)], (), where)
+    return Errors(**{key: _from_zero(value, f"{where}: {key}") for key, value in given.items()})
 
 
 def _validation_fields(validation: Validation) -> dict[str, Any]:
@@ -232,7 +245,7 @@ def _flags(raw: Any, where: str) -> dict[str, Flag]:
         if not isinstance(key, str) or not isinstance(value, Flag):
             raise DuramenError(f"{where}: flags: {key}: {value!r} is no value of a flag")
     block_size = raw.get("block_size")
-    if block_size is not None and (type(block_size) is not int or block_size < 1):
+    if block_size is not None and not _is_count(block_size):
         raise DuramenError(
             f"{where}: flags: block_size must be a number of tokens from 1, not {block_size!r}"
         )

@@ -48,6 +48,7 @@ def prior(
     bytes_per_s = gpu.bandwidth_efficiency * gpu.bytes_per_s
     work = prefill_work(arch, NUM_TOKENS)
     pairs = attended_pairs(NUM_TOKENS, 0)
+    assert work.weight_bytes is not None
     return TimingProfile(
         device=device,
         model=MODEL,

@@ -38,12 +38,13 @@ def peaks_of(device: str) -> Peaks | None:
 def ttft_of(
     step: LinearStepTime, call_fixed_s: float, arch: Architecture, peaks: Peaks
 ) -> Ttft | None:
-    """None where a price per token or pair is 0, or beyond the peak: then the model does not hold.
+    """None where a price per token or pair is 0, or beyond the peak: then the model does not hold;
+    and where nobody knows what the weights take.
 
     What a step takes beyond reading the weights counts as fixed.
     """
     work = prefill_work(arch, NUM_TOKENS)
-    if not step.per_token_s or not step.per_pair_s:
+    if work.weight_bytes is None or not step.per_token_s or not step.per_pair_s:
         return None
     linear = work.linear_flops / NUM_TOKENS / (step.per_token_s * peaks.flops_per_s)
     pairs = attended_pairs(NUM_TOKENS, 0)

@@ -38,6 +38,10 @@ class KvDtype(StrEnum):
     INT4_PER_TOKEN_HEAD = "int4_per_token_head"
     NVFP4 = "nvfp4"
 
+    def of(self, arch: Architecture) -> "KvDtype":
+        """What it comes to for this model: never `auto`."""
+        return KvDtype(arch.kv_format or arch.dtype) if self is KvDtype.AUTO else self
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -67,13 +71,12 @@ class Footprint:
         cls, arch: Architecture, num_ranks: int = 1, kv_dtype: KvDtype = KvDtype.AUTO
     ) -> "Footprint":
         """Raises ModelError where the model cannot be split so, or not be kept in that format."""
-        if kv_dtype is KvDtype.AUTO and arch.kv_format is not None:
-            kv_dtype = KvDtype(arch.kv_format)
+        kv_format = _Format(kv_dtype.of(arch))
         return cls(
             tuple(
                 cache
                 for index, layer in enumerate(arch.layers)
-                for cache in _caches(layer, index, num_ranks, _Format(kv_dtype, arch.dtype))
+                for cache in _caches(layer, index, num_ranks, kv_format)
             )
         )
 
@@ -107,7 +110,6 @@ class Footprint:
 @dataclass(frozen=True)
 class _Format:
     kv_dtype: KvDtype
-    model_dtype: str
 
     def head_bytes(self, head_dim: int) -> int:
         """Of one token's key or value in one head."""
@@ -135,8 +137,6 @@ class _Format:
         return self.kv_dtype.endswith("_per_token_head")
 
     def _values_bytes(self, num_values: int) -> int:
-        if self.kv_dtype is KvDtype.AUTO:
-            return num_values * DTYPE_BYTES[self.model_dtype]
         if self.kv_dtype in (KvDtype.BFLOAT16, KvDtype.FLOAT16):
             return num_values * DTYPE_BYTES[self.kv_dtype]
         if self.kv_dtype is KvDtype.INT4_PER_TOKEN_HEAD:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from duramen.layout.errors import ModelError
-from duramen.serving.kv.arch import Architecture, Attention, Latent, Layer, Mixer, Mlp, State
+from duramen.serving.kv.arch import (
+    DTYPE_BYTES,
+    Architecture,
+    Attention,
+    Latent,
+    Layer,
+    Mixer,
+    Mlp,
+    State,
+    WeightBits,
+)
 
 _OUTPUT_GATED = ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")  # queries come with a gate
 _OTHER_MATRICES = (
@@ -22,28 +32,34 @@ _MAMBA1_STEP_RATIO = 16  # the hidden size over the rank of the step size, as Ma
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """`every_token`: what all tokens go through, routers and shared experts included."""
+    """`mlp`: dense, or the experts that all tokens share. `routing`: the router, and projections
+    to and from what the experts see."""
 
-    every_token: int
+    mixer: int
+    mlp: int = 0
+    routing: int = 0
     per_expert: int = 0
     num_experts: int = 0
     experts_per_token: int = 0
 
     @property
     def total(self) -> int:
-        return self.every_token + self.num_experts * self.per_expert
+        return self._of_experts(self.num_experts)
 
     @property
     def active(self) -> int:
         """What one token goes through."""
-        return self.every_token + self.experts_per_token * self.per_expert
+        return self._of_experts(self.experts_per_token)
 
-    def expected_read(self, num_tokens: int) -> float:
-        """What a batch of so many tokens reads, where routing is even and independent."""
+    def _of_experts(self, num_experts: int) -> int:
+        return self.mixer + self.mlp + self.routing + num_experts * self.per_expert
+
+    def expected_experts(self, num_tokens: int) -> float:
+        """How many a batch of so many tokens reads, where routing is even and independent."""
         if not self.num_experts:
-            return self.every_token
+            return 0
         missed = (1 - self.experts_per_token / self.num_experts) ** num_tokens
-        return self.every_token + self.num_experts * (1 - missed) * self.per_expert
+        return self.num_experts * (1 - missed)
 
 
 def layer_weights(arch: Architecture, layer: Layer) -> LayerWeights:
@@ -54,6 +70,16 @@ def layer_weights(arch: Architecture, layer: Layer) -> LayerWeights:
     if layer.mlp is None:
         return LayerWeights(mixers)
     return _with_mlp(mixers, layer.mlp, arch.hidden_size)
+
+
+def read_bytes(arch: Architecture, layer: Layer, num_tokens: int) -> float:
+    """Of a layer's weights, by a batch of so many tokens. Raises ModelError as `layer_weights`."""
+    weights = layer_weights(arch, layer)
+    own = 8 * DTYPE_BYTES[arch.dtype]
+    bits = layer.weight_bits or WeightBits(own, own, own)
+    experts = weights.expected_experts(num_tokens) * weights.per_expert
+    num_bits = weights.mixer * bits.mixer + weights.mlp * bits.mlp + weights.routing * own
+    return (num_bits + experts * bits.experts) / 8
 
 
 def head_weights(arch: Architecture) -> int:
@@ -153,13 +179,13 @@ _PROJECTIONS = {
 def _with_mlp(mixers: int, mlp: Mlp, hidden_size: int) -> LayerWeights:
     num_matrices = 3 if mlp.is_gated else 2
     if not mlp.num_experts:
-        return LayerWeights(mixers + num_matrices * hidden_size * mlp.intermediate_size)
+        return LayerWeights(mixers, num_matrices * hidden_size * mlp.intermediate_size)
     width = mlp.latent_size or hidden_size
     into_latent = 2 * hidden_size * width if mlp.latent_size else 0
-    shared = num_matrices * hidden_size * mlp.shared_intermediate_size
-    router = hidden_size * mlp.num_experts
     return LayerWeights(
-        every_token=mixers + router + shared + into_latent,
+        mixer=mixers,
+        mlp=num_matrices * hidden_size * mlp.shared_intermediate_size,
+        routing=hidden_size * mlp.num_experts + into_latent,
         per_expert=num_matrices * width * mlp.intermediate_size,
         num_experts=mlp.num_experts,
         experts_per_token=mlp.experts_per_token,

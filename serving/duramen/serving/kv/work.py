@@ -17,10 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from duramen.layout.errors import LayoutError
+from duramen.layout.errors import LayoutError, ModelError
 from duramen.serving.kv.arch import DTYPE_BYTES, Architecture, Attention, Latent, Layer, State
 from duramen.serving.kv.footprint import Cache, Footprint, KvDtype
-from duramen.serving.kv.weights import head_weights, layer_weights, up_projection_weights
+from duramen.serving.kv.weights import (
+    head_weights,
+    layer_weights,
+    read_bytes,
+    up_projection_weights,
+)
 
 _READ_AND_UPDATE_FLOPS = 4  # per value of a recurrent state and token
 _DELTA_RULE_FLOPS = 6  # what the state holds for this key is read first
@@ -42,16 +47,17 @@ class Work:
     """Of one forward pass of the whole model.
 
     `linear_flops`: projections, experts and recurrences; `lm_head_flops`: of one position per
-    sequence. `weight_bytes`: read once, with the experts that the tokens are expected to need, in
-    the model's dtype (of a quantised checkpoint less is read);
+    sequence. `weight_bytes`: read once, with the experts that the tokens are expected to need, as
+    the checkpoint is quantised; None where `unknown_weights` says why nobody knows;
     `kv_bytes`: of the context read and of the new tokens written, states included.
     """
 
     linear_flops: int
     attention_flops: int
     lm_head_flops: int
-    weight_bytes: int
+    weight_bytes: int | None
     kv_bytes: int
+    unknown_weights: str | None = None
 
     @property
     def num_flops(self) -> int:
@@ -59,6 +65,9 @@ class Work:
 
     @property
     def num_bytes(self) -> int:
+        """Raises ModelError where the weights' bytes are not known."""
+        if self.weight_bytes is None:
+            raise ModelError(f"what is read is not known: {self.unknown_weights}")
         return self.weight_bytes + self.kv_bytes
 
 
@@ -90,6 +99,7 @@ class Ttft:
             raise LayoutError("linear_mfu and attention_mfu must be above 0 and at most 1")
 
     def seconds(self, work: Work) -> float:
+        """Raises ModelError as `Work.num_bytes`."""
         linear_flops = work.linear_flops + work.lm_head_flops
         return (
             self.fixed_s
@@ -158,11 +168,12 @@ def step_work(
             raise LayoutError(f"a chunk of {new} new tokens behind {context} cannot be computed")
     num_tokens = sum(new for new, _ in chunks)
     top_k = _top_k_tokens(arch)
-    linear, attention, weights = 0, 0, float(head_weights(arch))
+    linear, attention = 0, 0
+    weight_bytes = float(head_weights(arch) * DTYPE_BYTES[arch.dtype])
     for layer, num_layers in Counter(arch.layers).items():
         of_layer = layer_weights(arch, layer)
         per_token = 2 * of_layer.active + _recurrence_flops(layer)
-        weights += num_layers * of_layer.expected_read(num_tokens)
+        weight_bytes += num_layers * read_bytes(arch, layer, num_tokens)
         linear += num_layers * per_token * num_tokens
         for new, context in chunks:
             is_absorbed = new <= max_absorbed_tokens or top_k is not None
@@ -173,8 +184,9 @@ def step_work(
         linear_flops=linear,
         attention_flops=attention,
         lm_head_flops=2 * head_weights(arch) * len(chunks),
-        weight_bytes=round(weights) * DTYPE_BYTES[arch.dtype],
+        weight_bytes=round(weight_bytes) if arch.unknown_weights is None else None,
         kv_bytes=_kv_bytes(arch, chunks, kv_dtype, top_k),
+        unknown_weights=arch.unknown_weights,
     )
 
 

@@ -5,12 +5,13 @@ kinds of models that keep something else, are refused with the key that is to bl
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from duramen.serving.kv.arch.attention import attention_of
 from duramen.serving.kv.arch.fields import Fields
 from duramen.serving.kv.arch.kinds import Kind, kinds_of, num_layers_of
+from duramen.serving.kv.arch.kv_format import kv_format_of
 from duramen.serving.kv.arch.layers import (
     DTYPE_BYTES,
     Attention,
@@ -20,8 +21,10 @@ from duramen.serving.kv.arch.layers import (
     Mixer,
     Mlp,
     State,
+    WeightBits,
 )
 from duramen.serving.kv.arch.mlp import dense, experts, mlp_of
+from duramen.serving.kv.arch.quantised import Quantised, quantised
 from duramen.serving.kv.arch.states import has_state, state_of
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "Mixer",
     "Mlp",
     "State",
+    "WeightBits",
 ]
 
 _ENCODERS = (
@@ -56,6 +60,21 @@ _ENCODERS = (
     "xlm-roberta",
     "xlm_roberta",
 )
+_OTHERS = (  # prefixes of families whose layers differ in ways that are not known
+    "dia_",
+    "diffusion_gemma",
+    "embedding_gemma",
+    "gemma4",
+    "hrm_text",
+    "mimo_v2",
+    "modernbert-decoder",
+    "moshi",
+    "muse_glimmer",
+    "neomme",
+    "openai_privacy_filter",
+    "t5_gemma",
+    "t5gemma",
+)
 _FOREIGN = (  # prefixes of keys that speak of layers that only certain families have
     "attention_other_setting",
     "attention_types",
@@ -75,20 +94,20 @@ _FOREIGN = (  # prefixes of keys that speak of layers that only certain families
     "num_attention_heads_per_layer",
     "num_key_value_heads_per_layer",
     "num_sliding_attention_heads",
+    "per_layer_config",
     "sparse_attention",
     "ssm_",
     "swa_",
     "use_cla",
 )
-_WITH_KV_FORMAT = ("compressed-tensors", "modelopt")
-_KV_FORMATS = ("kv_cache_scheme", "kv_cache_quant_algo")
 _WITHOUT_MLP = ("falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
 
 @dataclass(frozen=True)
 class Architecture:
     """`dtype`: of weights and activations as served, were they not quantised: float32 is loaded as
-    bfloat16. `kv_format`: "fp8" or "nvfp4" where a quantised checkpoint asks for it; None: `dtype`.
+    bfloat16. `kv_format`: as vLLM names it, where a quantised checkpoint asks for one; None:
+    `dtype`. `unknown_weights`: why nobody knows what its weights take; None where it is known.
     """
 
     model_type: str
@@ -98,6 +117,7 @@ class Architecture:
     dtype: str
     is_tied: bool
     kv_format: str | None = None
+    unknown_weights: str | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Architecture":
@@ -107,16 +127,19 @@ class Architecture:
         num_layers = num_layers_of(fields)
         dtype = _dtype(fields)
         kinds = kinds_of(fields, num_layers)
+        weights = quantised(fields)
         return cls(
             model_type=fields.model_type,
             hidden_size=fields.count("hidden_size", "n_embd", "d_model"),
             vocab_size=fields.count("vocab_size", "padded_vocab_size"),
             layers=tuple(
-                _layer(fields, kind, index, num_layers, dtype) for index, kind in enumerate(kinds)
+                _with_weights(_layer(fields, kind, index, num_layers, dtype), index, weights, dtype)
+                for index, kind in enumerate(kinds)
             ),
             dtype=dtype,
             is_tied=fields.flag("tie_word_embeddings"),
-            kv_format=_kv_format(fields),
+            kv_format=kv_format_of(fields),
+            unknown_weights=None if weights is None else weights.unknown,
         )
 
 
@@ -125,6 +148,8 @@ def _refuse_others(fields: Fields) -> None:
         raise fields.wrong("is_encoder_decoder is true: only decoders are known")
     if fields.model_type in _ENCODERS or fields.has("type_vocab_size"):
         raise fields.wrong("model_type or type_vocab_size is an encoder's, which keeps no KV cache")
+    if fields.model_type.startswith(_OTHERS):
+        raise fields.wrong("model_type is a family whose layers are not known")
     if has_state(fields):
         return
     foreign = next((key for key in fields.own_keys() if key.startswith(_FOREIGN)), None)
@@ -135,20 +160,6 @@ def _refuse_others(fields: Fields) -> None:
 def _dtype(fields: Fields) -> str:
     found = fields.dtype("dtype", "torch_dtype")
     return "bfloat16" if found is None or found == "float32" else found
-
-
-def _kv_format(fields: Fields) -> str | None:
-    """As vLLM 0.32 reads it (utils/torch_utils.py, layers/attention/attention.py)."""
-    quantised = fields.section("quantization_config")
-    method = quantised and quantised.text("quant_method")
-    if not quantised or not method or not method.startswith(_WITH_KV_FORMAT):
-        return None
-    inner = quantised.section("quantization") or quantised
-    found = inner.get(*_KV_FORMATS) or quantised.get(*_KV_FORMATS)
-    if isinstance(found, dict) and found.get("type") == "float":
-        found = "nvfp4" if found.get("num_bits") == 4 else "fp8"
-    is_known = isinstance(found, str) and found.lower() in ("fp8", "nvfp4")
-    return found.lower() if is_known else None
 
 
 def _layer(fields: Fields, kind: Kind, index: int, num_layers: int, dtype: str) -> Layer:
@@ -162,3 +173,9 @@ def _layer(fields: Fields, kind: Kind, index: int, num_layers: int, dtype: str) 
         return Layer(state_of(fields, dtype), mlp)
     mixer = attention_of(fields, kind, index, num_layers)
     return Layer(mixer, mlp, state_of(fields, dtype) if kind is Kind.BESIDE else None)
+
+
+def _with_weights(layer: Layer, index: int, weights: Quantised | None, dtype: str) -> Layer:
+    if weights is None:
+        return layer
+    return replace(layer, weight_bits=weights.bits_of(layer, index, 8 * DTYPE_BYTES[dtype]))

@@ -16,55 +16,62 @@ _LATENT = (  # what vLLM 0.32 caches as a latent, model_arch_config_convertor.py
     "pangu_ultra_moe",
 )
 
-_GROUPED = (  # prefixes of families whose classes in transformers assume fewer KV heads than heads
-    "bitnet",
-    "cwm",
-    "emu3",
-    "ernie4_5",
-    "falcon_h1",
-    "gemma2",
-    "gemma3n",
-    "gemma4",
-    "glm",
-    "gpt_oss",
-    "granite_swa",
-    "hy_v3",
-    "jamba",
-    "jetmoe",
-    "laguna",
-    "lfm2",
-    "llama4",
-    "mellum",
-    "mimo_v2",
-    "minimax",
-    "ministral",
-    "mistral",
-    "mixtral",
-    "nemotron_h",
-    "paddleocr_vl",
-    "phi4_multimodal",
-    "phimoe",
-    "qwen2_5",
-    "qwen2_vl",
-    "qwen3",
-    "seed_oss",
-    "smollm3",
-    "solar_open",
-    "starcoder2",
-    "step3p",
-    "vaultgemma",
-    "voxtral",
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")
+_MULTI_HEAD = (  # families with as many KV heads as heads where the config does not say
+    "afmoe",
+    "apertus",
+    "aquila",
+    "arcee",
+    "baichuan",
+    "bloom",
+    "codegen",
+    "cohere",
+    "cohere2",
+    "cohere2_moe",
+    "cohere_compass_text",
+    "deepseek_v2",
+    "falcon",
+    "flex_olmo",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gptj",
+    "granite",
+    "granitemoe",
+    "granitemoe_swa",
+    "granitemoeshared",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "hyperclovax",
+    "internlm",
+    "jais",
+    "jais2",
+    "kyutai_speech_to_text",
+    "llama",
+    "mpt",
+    "nanochat",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "olmo_hybrid",
+    "olmoe",
+    "opt",
+    "persimmon",
+    "phi",
+    "phi3",
+    "qwen",
+    "xverse",
 )
 
 
 def attention_of(fields: Fields, kind: Kind, index: int, num_layers: int) -> Attention | Latent:
     """Of one layer. Raises ModelError where the config does not say, or contradicts itself."""
     if fields.optional_count("kv_lora_rank"):
-        return _latent(fields, index)
+        return _latent(fields, index, num_layers)
     if fields.model_type in _LATENT and not fields.has("kv_lora_rank"):
         raise fields.wrong("kv_lora_rank is missing")
-    if fields.optional_count("index_head_dim"):
-        raise fields.wrong("index_head_dim speaks of an indexer, known for latents only")
+    if kind is Kind.INDEXED or fields.optional_count("index_head_dim"):
+        raise fields.wrong("its layers have indexers, which are known for latents only")
     num_heads = fields.count("num_attention_heads", "n_head", "n_heads", "num_heads")
     num_kv_heads = _num_kv_heads(fields, num_heads)
     if num_heads % num_kv_heads:
@@ -92,7 +99,7 @@ def _window(fields: Fields, kind: Kind) -> int | None:
 
 
 def _num_kv_heads(fields: Fields, num_heads: int) -> int:
-    """As many as heads where the config gives none, and that is the family's way."""
+    """As many as heads where it is null, or absent and that is the family's way."""
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1  # Falcon 7B and StarCoder, whatever else they say
     if fields.get("multi_query_attention") is False:
@@ -104,11 +111,12 @@ def _num_kv_heads(fields: Fields, num_heads: int) -> int:
         "multi_query_group_num",
         "num_attention_groups",
     )
-    is_grouped = fields.model_type.startswith(_GROUPED)
-    if given is None and is_grouped and not fields.has("num_key_value_heads"):
+    if nested := fields.section("attn_config"):
+        given = given or nested.optional_count("kv_n_heads")
+    may_lack_it = fields.model_type in _MULTI_HEAD or fields.has("num_key_value_heads")
+    if not given and not may_lack_it:
         raise fields.wrong("num_key_value_heads is missing")
-    nested = fields.section("attn_config")
-    return given or (nested and nested.optional_count("kv_n_heads")) or num_heads
+    return given or num_heads
 
 
 def _head_dim(fields: Fields, num_heads: int) -> int:
@@ -119,9 +127,11 @@ def _head_dim(fields: Fields, num_heads: int) -> int:
     return fields.head_size(fields.count("hidden_size", "n_embd", "d_model"), num_heads)
 
 
-def _latent(fields: Fields, index: int) -> Latent:
+def _latent(fields: Fields, index: int, num_layers: int) -> Latent:
     if fields.model_type not in _LATENT:
         raise fields.wrong("kv_lora_rank is set, but how this model_type caches it is not known")
+    if not fields.has("q_lora_rank"):
+        raise fields.wrong("q_lora_rank is missing: give null where queries have none")
     return Latent(
         num_heads=fields.count("num_attention_heads"),
         kv_lora_rank=fields.count("kv_lora_rank"),
@@ -129,7 +139,7 @@ def _latent(fields: Fields, index: int) -> Latent:
         qk_nope_head_dim=fields.count("qk_nope_head_dim"),
         v_head_dim=fields.count("v_head_dim"),
         q_lora_rank=fields.optional_count("q_lora_rank") or None,
-        indexer=_indexer(fields) if _has_indexer(fields, index) else None,
+        indexer=_indexer(fields) if _has_indexer(fields, index, num_layers) else None,
     )
 
 
@@ -141,12 +151,25 @@ def _indexer(fields: Fields) -> Indexer:
     )
 
 
-def _has_indexer(fields: Fields, index: int) -> bool:
-    """Some layers go by the choice of an earlier layer's indexer."""
+def _has_indexer(fields: Fields, index: int, num_layers: int) -> bool:
+    """Some layers go by the choice of an earlier layer's indexer.
+
+    vLLM 0.32 reads the schedule (models/deepseek_v32/attention.py), transformers the list.
+    """
+    if fields.model_type in _SPARSE:
+        fields.count("index_topk")
     if not fields.optional_count("index_topk"):
         return False
     if pattern := fields.text("index_topk_pattern"):
-        return pattern[index : index + 1] != "S"
-    offset = fields.optional_count("index_skip_topk_offset")
-    past = max(index - (2 if offset is None else offset) + 1, 0)
-    return past % (fields.optional_count("index_topk_freq") or 1) == 0
+        is_scheduled = pattern[index : index + 1] != "S"
+    else:
+        offset = fields.optional_count("index_skip_topk_offset")
+        past = max(index - (2 if offset is None else offset) + 1, 0)
+        is_scheduled = past % (fields.optional_count("index_topk_freq") or 1) == 0
+    listed = fields.per_layer("indexer_types", str, num_layers)
+    if listed is not None and is_scheduled != (listed[index] == "full"):
+        raise fields.wrong(
+            f"for layer {index} indexer_types is {listed[index]!r}, but index_topk_freq or "
+            "index_topk_pattern, which vLLM reads, says otherwise"
+        )
+    return is_scheduled

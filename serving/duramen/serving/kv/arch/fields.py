@@ -1,7 +1,8 @@
 """Strict reading of config.json: a key is there in the expected form, or an error names it.
 
-The text part counts where a config nests it (models that see or hear). What is neither there
-nor outside it falls back to what the model's configuration class in transformers assumes.
+The text part counts where a config nests it (models that see or hear). What is neither there nor,
+as far as it may be, outside it falls back to what the model's configuration class in transformers
+assumes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,42 +13,100 @@ from duramen.layout.errors import ModelError
 from duramen.serving.kv.arch.layers import DTYPE_BYTES
 
 _NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
+_SHARED = (  # what a text part may leave to the whole around it
+    "dtype",
+    "is_encoder_decoder",
+    "quantization_config",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "vocab_size",
+)
 _SHOWN_CHARS = 60  # of a value, in an error
-_GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
-_TIED = {"tie_word_embeddings": True}
+_TIED = (
+    "bloom",
+    "cohere",
+    "cohere2",
+    "cohere2_moe",
+    "cohere_compass_text",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "falcon",
+    "falcon_mamba",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gemma3n_text",
+    "gpt2",
+    "gpt_bigcode",
+    "granite_swa",
+    "hunyuan_vl_text",
+    "jetmoe",
+    "lfm2",
+    "lfm2_moe",
+    "mamba",
+    "opt",
+    "paddleocr_vl_text",
+    "qwen2_5_omni_text",
+    "qwen3_vl_moe_text",
+    "smollm3",
+    "starcoder2",
+    "vaultgemma",
+)
+_HEAD_DIMS = {
+    64: ("gpt_oss",),
+    128: (
+        "afmoe",
+        "cohere2_moe",
+        "cosmos3_edge_text",
+        "cwm",
+        "ernie4_5",
+        "glm",
+        "glm4",
+        "helium",
+        "higgs_audio_v2",
+        "hy_v3",
+        "jetmoe",
+        "llama4_text",
+        "mellum",
+        "minimax_m2",
+        "ministral3",
+        "nemotron_h",
+        "paddleocr_vl_text",
+        "qwen2_5_omni_talker",
+        "qwen3",
+        "qwen3_omni_moe_talker_code_predictor",
+        "qwen3_vl_text",
+        "solar_open",
+    ),
+    256: (
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gemma3n_text",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+        "vaultgemma",
+    ),
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {  # only what published configs leave out
-    "cohere": _TIED,
-    "cohere2": {"sliding_window": 4096, **_TIED},
-    "falcon": _TIED,
-    "gemma": _GEMMA,
-    "gemma2": {"sliding_window": 4096, **_GEMMA},
+    "cohere2": {"sliding_window": 4096},
+    "dots1": {"max_window_layers": 62},
+    "falcon": {"multi_query": True},
+    "gemma2": {"sliding_window": 4096},
     "gemma3_text": {
         "vocab_size": 262_208,
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
         "sliding_window": 4096,
-        **_GEMMA,
     },
-    "gemma3n_text": {"sliding_window": 512, "num_kv_shared_layers": 15, **_GEMMA},
-    "ernie4_5": {"head_dim": 128},
-    "gpt2": _TIED,
-    "gpt_bigcode": _TIED,
-    "gpt_oss": {"head_dim": 64, "sliding_window": 128},
-    "hy_v3": {"head_dim": 128},
-    "lfm2": _TIED,
-    "lfm2_moe": _TIED,
+    "gemma3n_text": {"sliding_window": 512, "num_kv_shared_layers": 15},
+    "gpt_bigcode": {"multi_query": True},
+    "gpt_oss": {"sliding_window": 128},
+    "kyutai_speech_to_text": {"sliding_window": 375},
     "llama4_text": {"attention_chunk_size": 8192, "no_rope_layer_interval": 4},
-    "mamba": _TIED,
-    "minimax_m2": {"head_dim": 128},
     "mistral": {"sliding_window": 4096},
-    "opt": _TIED,
-    "qwen3": {"head_dim": 128},
-    "qwen3_5_moe_text": {"head_dim": 256},
-    "qwen3_5_text": {"head_dim": 256},
-    "qwen3_next": {"head_dim": 256},
-    "smollm3": _TIED,
-    "solar_open": {"head_dim": 128},
-    "starcoder2": _TIED,
+    "voxtral_realtime_text": {"sliding_window": 4096},
 }
 
 
@@ -57,19 +116,13 @@ class Fields:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         inner = config
-        levels = [config]
+        around: list[Mapping[str, Any]] = []
         while nested := next((inner[k] for k in _NESTED if isinstance(inner.get(k), dict)), None):
+            around.insert(0, inner)
             inner = nested
-            levels.append(inner)
-        self._levels = tuple(reversed(levels))
-        self.model_type = self._model_type()
-        self._levels += (_DEFAULTS.get(self.model_type, {}),)
-
-    def _model_type(self) -> str:
-        found = next((level["model_type"] for level in self._levels if "model_type" in level), None)
-        if isinstance(found, str) and found.isprintable() and found:
-            return found
-        raise ModelError("config.json: model_type is missing, or no word")
+        self.model_type = _model_type([inner, *around])
+        shared = [{key: each[key] for key in _SHARED if key in each} for each in around]
+        self._levels = (inner, *shared, _defaults(self.model_type))
 
     def has(self, key: str) -> bool:
         """Whether it is there, be it null."""
@@ -158,8 +211,18 @@ class Fields:
     def section(self, key: str) -> "Fields | None":
         """A nested object, read by the same rules."""
         found = self.get(key)
+        return None if found is None else self._nested(key, found)
+
+    def sections(self, key: str) -> "list[Fields]":
+        """The objects in a nested object, whatever their names."""
+        found = self.get(key)
         if found is None:
-            return None
+            return []
+        if not isinstance(found, dict):
+            raise self.wrong(f"{key} is no object")
+        return [self._nested(f"{key}.{name}", each) for name, each in found.items()]
+
+    def _nested(self, key: str, found: object) -> "Fields":
         if not isinstance(found, dict):
             raise self.wrong(f"{key} is no object")
         return Fields({"model_type": self.model_type, **found})
@@ -172,6 +235,22 @@ class Fields:
 
     def wrong(self, what: str) -> ModelError:
         return ModelError(f"config.json ({self.model_type}): {what}")
+
+
+def _model_type(levels: Sequence[Mapping[str, Any]]) -> str:
+    found = next((level["model_type"] for level in levels if "model_type" in level), None)
+    if isinstance(found, str) and found.isprintable() and found:
+        return found
+    raise ModelError("config.json: model_type is missing, or no word")
+
+
+def _defaults(model_type: str) -> dict[str, Any]:
+    """What the model's configuration class in transformers assumes."""
+    found = dict(_DEFAULTS.get(model_type, {}))
+    if model_type in _TIED:
+        found["tie_word_embeddings"] = True
+    head_dim = next((size for size, names in _HEAD_DIMS.items() if model_type in names), None)
+    return found if head_dim is None else {**found, "head_dim": head_dim}
 
 
 def _shown(value: object) -> str:

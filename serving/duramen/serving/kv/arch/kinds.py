@@ -14,6 +14,7 @@ class Kind(StrEnum):
     FULL = "full"
     WINDOW = "window"
     CHUNK = "chunk"
+    INDEXED = "attention to what an indexer picks"
     STATE = "state"
     BESIDE = "attention beside a state"
     MLP = "mlp alone"
@@ -25,6 +26,8 @@ _NAMES = {
     "attention": Kind.FULL,
     "sliding_attention": Kind.WINDOW,
     "chunked_attention": Kind.CHUNK,
+    "indexed_attention": Kind.INDEXED,
+    "deepseek_sparse_attention": Kind.INDEXED,
     "linear_attention": Kind.STATE,
     "mamba": Kind.STATE,
     "conv": Kind.STATE,
@@ -33,15 +36,19 @@ _NAMES = {
 }
 _MOST_LAYERS = 10_000
 _LETTERS = {"M": Kind.STATE, "*": Kind.FULL, "-": Kind.MLP, "E": Kind.EXPERTS}
-_WINDOW_PERIODS = {  # every so many-th layer is global, where the config does not say
+_LAST_GLOBAL = {  # every so many-th layer is global, where the config does not say
     "cohere2": 4,
+    "cohere_compass_text": 1,
     "exaone4": 4,
     "gemma2": 2,
     "gemma3_text": 6,
     "gemma3n_text": 5,
     "gpt_oss": 2,
+    "mellum": 1,
     "olmo3": 4,
+    "vaultgemma": 2,
 }
+_FIRST_GLOBAL = {"cwm": 4, "granite_swa": 4, "granitemoe_swa": 4}  # and the first of all
 _BESIDE_ITSELF = ("cohere2",)  # families whose window counts the tokens before the one at hand
 _OFF_BY_DEFAULT = ("qwen2", "qwen3")  # families that use their window only when told to
 
@@ -101,15 +108,15 @@ def _windows(fields: Fields, num_layers: int) -> list[Kind]:
         letters = (pattern * num_layers)[:num_layers]
         return [Kind.WINDOW if letter == "L" else Kind.FULL for letter in letters]
     period = fields.optional_count("sliding_window_pattern", "global_attn_every_n_layers")
+    offset = 0 if fields.model_type in _FIRST_GLOBAL else 1
     if period is None:
-        period = _WINDOW_PERIODS.get(fields.model_type)
+        period = (_LAST_GLOBAL | _FIRST_GLOBAL).get(fields.model_type)
     if period:
-        return [Kind.WINDOW if (i + 1) % period else Kind.FULL for i in range(num_layers)]
-    if fields.model_type.startswith(_OFF_BY_DEFAULT):
-        first = fields.optional_count("max_window_layers")
-        first = 28 if first is None else first
-        return [Kind.WINDOW if i >= first else Kind.FULL for i in range(num_layers)]
-    return [Kind.WINDOW] * num_layers
+        return [Kind.WINDOW if (i + offset) % period else Kind.FULL for i in range(num_layers)]
+    first = fields.optional_count("max_window_layers")
+    if first is None:
+        first = 28 if fields.model_type.startswith(_OFF_BY_DEFAULT) else 0
+    return [Kind.WINDOW if i >= first else Kind.FULL for i in range(num_layers)]
 
 
 def _jamba(fields: Fields, num_layers: int) -> list[Kind]:

@@ -88,9 +88,20 @@ class Mlp:
 
 
 @dataclass(frozen=True)
+class WeightBits:
+    """Bits per weight of a layer's matrices. `mlp`: dense, or the experts that all tokens share."""
+
+    mixer: float
+    mlp: float
+    experts: float
+
+
+@dataclass(frozen=True)
 class Layer:
-    """`state_beside`: of a state-space mixer that runs beside the attention (Falcon-H1)."""
+    """`state_beside`: of a state-space mixer that runs beside the attention (Falcon-H1).
+    `weight_bits`: None where nothing is quantised, or nobody knows how."""
 
     mixer: Mixer | None
     mlp: Mlp | None
     state_beside: State | None = None
+    weight_bits: WeightBits | None = None

@@ -67,6 +67,9 @@ def _is_gated(fields: Fields) -> bool:
 def _has_experts(fields: Fields, index: int, num_layers: int) -> bool:
     nested = fields.section("ffn_config") or fields
     if not nested.optional_count(*_NUM_EXPERTS):
+        says_none = any(nested.has(key) for key in _NUM_EXPERTS)
+        if nested.optional_count(*_EXPERTS_PER_TOKEN) and not says_none:
+            raise fields.wrong(f"{' or '.join(_NUM_EXPERTS)} is missing")
         return False
     if types := fields.per_layer("mlp_layer_types", str, num_layers):
         return bool(types[index] == "sparse")
