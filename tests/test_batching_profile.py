@@ -62,7 +62,7 @@ def test_flags_may_be_left_to_vllm(tmp_path: Path) -> None:
         ("device: AMD EPYC, 2 cores\n", "", "timing.yaml: device is missing"),
         ("device:", "gadget: x\ndevice:", "unknown key gadget; known: device, model,"),
         ("device:", "device: x\ndevice:", "line 2: key 'device' stands twice"),
-        ("SmolLM2-135M-Instruct", "''", "model must be a text, not ''"),
+        ("SmolLM2-135M-Instruct", "''", "model must be a line of text, not ''"),
         ("2026-12-01", "December", "date must be like 2026-12-01, not 'December'"),
         ("calibrated", "guessed", "origin must be one of calibrated, prior, not 'guessed'"),
         ("  fixed_s: 0.02\n", "", "step: fixed_s is missing"),

@@ -51,11 +51,11 @@ def write_timing(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def run(tiny_model: Path, recording: Path, write_timing: Run) -> Run:
-    def plan(*arguments: object, timing: Path | None = None) -> str:
+    def plan(*arguments: object, timing: Path | None = None, exit_code: int = 0) -> str:
         given = ["plan", "--slo", "ttft=2s,itl=400ms", "--trace", recording]
         given += ["--timing", timing or write_timing(), "--model", tiny_model, *arguments]
         result = CliRunner().invoke(app, [*map(str, given)], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == exit_code, result.output
         return result.stdout
 
     return plan
@@ -102,13 +102,15 @@ def test_closed_loop_has_no_rate(run: Run) -> None:
     assert found["limit"] is None
 
 
-def test_objectives_that_nothing_keeps(run: Run, write_timing: Run) -> None:
-    found = json.loads(run("--slo", "ttft=30ms,itl=400ms", "--json", "-"))
+def test_objectives_that_nothing_keeps(run: Run, tmp_path: Path) -> None:
+    slo, out = ("--slo", "ttft=30ms,itl=400ms"), tmp_path / "missed.yaml"
+    found = json.loads(run(*slo, "--json", "-", exit_code=1))
     over = found["pick"]["over"]
     assert not found["pick"]["meets"]
     assert over == {"ttft": found["pick"]["ttft_s"]["p99"] / 0.03 - 1}
     assert min(row["ttft_s"]["p99"] for row in found["tried_on_all_calls"]) >= 0.03
-    shown = " ".join(run("--slo", "ttft=30ms,itl=400ms").split())
+    shown = " ".join(run(*slo, "--out", out, exit_code=1).split())
+    assert "note: 'duramen plan: MISSES ITS OBJECTIVES; " in out.read_text()
     assert (
         f"no setting keeps the objectives; the nearest misses TTFT p99 by {over['ttft']:.0%}"
         in (shown)

@@ -147,7 +147,7 @@ def as_table(arch: Architecture, fields: dict[str, Any]) -> Table:
     )
     for kind, layer in fields["layers"].items():
         table.add_row(f"{layer['num_layers']} x {kind}", of_layer(layer))
-    table.add_row("a token", as_bytes(fields["bytes_per_token"]))
+    table.add_row(f"a token, {fields['kv_dtype']}", as_bytes(fields["bytes_per_token"]))
     if fields["bytes_per_token_beyond_window"] != fields["bytes_per_token"]:
         beyond = as_bytes(fields["bytes_per_token_beyond_window"])
         table.add_row("a token beyond the window", beyond)
@@ -172,7 +172,7 @@ def as_table(arch: Architecture, fields: dict[str, Any]) -> Table:
             f"{fits['num_sequences']:,} sequences of {fits['context_tokens']:,}",
         )
     for name, num_bytes in fields["other_attentions"].items():
-        table.add_row(f"a token, were it {ATTENTIONS[name]}", as_bytes(num_bytes))
+        table.add_row(f"a token, were it {ATTENTIONS[name]}, bfloat16", as_bytes(num_bytes))
     return table
 
 

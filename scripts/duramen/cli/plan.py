@@ -28,7 +28,7 @@ from duramen.experiments.plan.search import Search
 from duramen.experiments.plan.serving_profile import base_of, serving_profile
 from duramen.experiments.plan.setting import space_of
 from duramen.experiments.plan.traffic import ClosedTraffic, PoissonTraffic, Traffic
-from duramen.experiments.plan.trial import Trials
+from duramen.experiments.plan.trial import Trial, Trials
 from duramen.experiments.timed.slo import Slo, parse_slo
 from duramen.layout.errors import DuramenError, ModelError
 from duramen.layout.tokenizer_files import read_json
@@ -98,10 +98,13 @@ def plan(
 ) -> None:
     """Choose vLLM's settings for a trace in the simulator, and say at which rate they fail.
 
+    Exit code 1 if no settings keep the objectives.
+
     Calls arrive at their recorded times, or with --rate in sessions that begin at random, or with
     --concurrency in so many sessions at once.
     """
     check_json_file(json_file)
+    check_json_file(None if out is None else str(out))
     objectives, profile = parse_slo(slo), load_timing_profile(timing)
     check_load(concurrency, rate, think)
     refuse({"--kv-tokens": None not in (memory, kv_tokens)}, "excludes --memory")
@@ -132,13 +135,17 @@ def plan(
         *doubts.of_pick(found.pick, objectives, profile, pool.measured),
         *skipped_notes(recording),
     ]
+    is_missed = bool(found.pick.over(objectives))
     if out is not None:
-        notes += write_profile(found, profile, timing, pool.memory_bytes, out)
+        why = f"MISSES ITS OBJECTIVES; {found.why}" if is_missed else found.why
+        notes += write_profile(found.pick, why, profile, timing, pool, out)
     fields = as_fields(found, profile, objectives, subject, recording) | {"notes": notes}
     if json_file is None:
         Console().print(as_page(found, profile, notes))
     else:
         write_json("plan", fields, json_file)
+    if is_missed:
+        raise typer.Exit(1)
 
 
 def say(line: str) -> None:
@@ -226,14 +233,23 @@ def skipped_notes(recording: Recording) -> list[str]:
 
 
 def write_profile(
-    found: Plan, profile: TimingProfile, timing: Path, memory_bytes: int | None, out: Path
+    pick: Trial, why: str, profile: TimingProfile, timing: Path, pool: KvPool, out: Path
 ) -> list[str]:
     """Returns what its user should know."""
-    write_text(serving_profile(found.pick, found.why, profile, timing, memory_bytes), out)
+    text = serving_profile(pick, why, profile, timing, pool.memory_bytes)
+    write_text(text, out)
     say(f"wrote {out}: duramen serve MODEL --profile {out}")
+    notes = []
     if base_of(profile) is None:
-        return [f"{out} names no device: add `device:` as in configs/profiles/h100.yaml"]
-    return []
+        notes.append(
+            f"{out} names no device: add `device:` as in configs/duramen/configs/profiles/h100.yaml"
+        )
+    if (pool.memory_bytes or pool.kv_tokens) and "kv_cache_gib" not in text:
+        notes.append(
+            f"{out} does not say how large the cache is, since that is no whole number of GiB: "
+            "vLLM takes its share of the memory, not what was simulated"
+        )
+    return notes
 
 
 def as_fields(

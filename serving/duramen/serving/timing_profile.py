@@ -157,8 +157,8 @@ def _mapping(raw: Any, known: list[str], optional: tuple[str, ...], where: str) 
 
 def _text(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given[key]
-    if not isinstance(value, str) or not value.strip():
-        raise DuramenError(f"{where}: {key} must be a text, not {value!r}")
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise DuramenError(f"{where}: {key} must be a line of text, not {value!r}")
     return value
 
 
